@@ -70,7 +70,7 @@ EXTRAS = {
 """Extra of pyproject.toml -> the modules that it brings."""
 
 
-@one_line_errors("nothing was begun")  # a command that is imported whole has its own word
+@one_line_errors("nothing was begun")  # a command has an ending of its own once it is imported
 def main(argv: list[str] | None = None) -> int:
     """Run the command that the first argument names; it ends the process with its own exit code."""
     name, *arguments = (sys.argv[1:] if argv is None else argv) or [""]
@@ -78,13 +78,13 @@ def main(argv: list[str] | None = None) -> int:
         print(usage(), file=sys.stdout if name else sys.stderr)
         return 0 if name else 2
     if name not in COMMANDS:
-        print(f"error: no command {name!r}; there are: {', '.join(COMMANDS)}", file=sys.stderr)
+        print(f"error: unknown command {name!r}; choose from: {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     use_recipe()
     if name != "launch":  # its processes are the host's, which settles them
         settle_process()
     for near, meant in near_misses(os.environ):
-        print(f"warning: {near} is no setting and has no effect; is {meant} meant?", file=sys.stderr)
+        print(f"warning: {near} is not a setting and has no effect; did you mean {meant}?", file=sys.stderr)
     module, _ = COMMANDS[name]
     sys.argv[1:] = arguments
     try:
@@ -99,15 +99,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def near_misses(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Each of ``names`` that is no setting but nearly one, with that setting: a misspelled one has no effect.
+    """Each of ``names`` that is not a setting but nearly one, with that setting.
 
-    ``MEM_CHUNK_TOKEN`` may be another program's, so it is told and not refused; a single word (METHOD) is not told.
+    Another program may use it, so it is a warning, not an error; single words (METHOD) are ignored.
     """
     from .config import Config  # not before it is clear that a command is run
 
     settings = set(map(str.upper, Config.model_fields))
     others = [name for name in names if name not in settings and re.fullmatch("[A-Z0-9]+(_[A-Z0-9]+)+", name)]
-    # 0.9: one letter of 10 that is missing, twice or another one
+    # 0.9: in 10 letters, one missing, doubled or wrong
     return [(name, near) for name in others for near in get_close_matches(name, settings, 1, 0.9)]
 
 

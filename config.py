@@ -86,7 +86,7 @@ class Config(BaseModel):
         "package.module:Name or file.py:Name")
     agent_args: str = _setting("", "settings of AGENT, name=value, quoted as in a shell (docs/extending.md)")
     task: str = _setting(
-        "qa", "what rows ask: qa, ruler, math, gsm8k, countdown, rank_sessions, or your own class; after a comma more")
+        "qa", "what rows ask: qa, ruler, math, gsm8k, countdown, rank_sessions, or your own class; several: a,b")
     task_args: str = _setting("", "settings of the first TASK, as AGENT_ARGS")
     reward: str = _setting(
         "task", "training reward: the task's; with one by length (cosine); by a frozen chat model's answers "
@@ -131,11 +131,11 @@ class Config(BaseModel):
     eval_top_p: float = _setting(0.95, "nucleus of evaluation sampling", ge=0.01, le=1)
     eval_samples: int = _setting(1, "answers to each question, each with its own seed", ge=1)
     eval_mode: str = _setting(
-        "recurrent", "read chunk by chunk as in training; or one prompt: with the document without its centre "
-        "(direct), or with passages (rag:bm25:10, rag:embedding=MODEL:10)",
+        "recurrent", "recurrent: chunk by chunk as in training; one prompt: with the document cut in its centre "
+        "(direct), or with retrieved passages (rag:bm25:10, rag:embedding=MODEL:10)",
         pattern=EVAL_MODE.pattern)
     eval_interval: int = _setting(0, "rollouts between evaluations while training; 0: none", ge=0)
-    eval_data: str = _setting("", "files of `mem-agent prepare` asked there; empty (local): LENGTH of DATA_ROOT")
+    eval_data: str = _setting("", "files of `mem-agent prepare` for EVAL_INTERVAL; empty (local): DATA_ROOT's")
     base_url: str = _setting(
         "", "a running server to evaluate, http://HOST:PORT or https://HOST/v1; key: BASE_URL_KEY or OPENAI_API_KEY")
     eval_api: Literal["auto", "generate", "completions", "chat"] = _setting(
@@ -147,7 +147,7 @@ class Config(BaseModel):
     adv_std: bool = _setting(False, "divide a group's advantages by their standard deviation")
     temperature: float = _setting(1.0, "sampling temperature of training rollouts", ge=1e-3)
     lr: float = _setting(1e-6, "learning rate", ge=0)
-    lr_warmup_steps: int = _setting(0, "optimizer steps of linear warm-up; the first one moves nothing", ge=0)
+    lr_warmup_steps: int = _setting(0, "optimizer steps of linear warm-up; the first has learning rate 0", ge=0)
     weight_decay: float = _setting(0.01, "AdamW weight decay", ge=0)
     adam_beta2: float = _setting(0.98, "AdamW beta2; beta1 is 0.9", ge=0, le=1)
     clip_grad: float = _setting(1.0, "gradient norm clip", ge=0)
@@ -245,7 +245,7 @@ class Config(BaseModel):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Those of TASK: the first is that of rows that name none."""
+        """The tasks in TASK; rows that name none use the first."""
         return tuple(name.strip() for name in self.task.split(","))
 
     def seed_for(self, name: object) -> int:

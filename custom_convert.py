@@ -44,7 +44,7 @@ COLUMNS = ("tokens", "response_lengths", "rewards", "raw_reward", "truncated", "
 
 
 class ConvertError(MemAgentError):
-    """A sample, of another hook, that no training row can be made of."""
+    """A sample of another generate hook that cannot become a training row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
 
     Raises:
         AllFailed: there is nothing to learn from.
-        ConvertError: of a sample no training row can be made.
+        ConvertError: a sample cannot become a training row.
     """
     host = HostArgs.of(args)
     require_survivors(samples, "a rollout")
@@ -248,7 +248,7 @@ def _missing_rows(host: HostArgs, rows: int) -> int:
 
 
 def _check(data: dict[str, list[Any]]) -> None:
-    """What another generate hook's samples may have wrong."""
+    """Check what another generate hook's samples may get wrong."""
     kept = data.get("rollout_log_probs", data["loss_masks"])
     columns = (data[name] for name in ("rollout_ids", "tokens", "response_lengths", "loss_masks", "rewards"))
     for (number, tokens, length, mask, advantage), log_probs in zip(zip(*columns, strict=True), kept, strict=True):

@@ -78,7 +78,7 @@ LOOK_EVERY_S = 10.0
 BUSY_ENGINE_S = 600.0
 """An engine that has not answered for so long hangs; it may be inside a long step."""
 _TRIES = 4
-"""How often an answer is asked for at most, besides the client's own retries, while the server answers in between."""
+"""Most times one answer is asked for while the server comes back in between, on top of the client's retries."""
 Ask = Callable[[EvalQuestion, str, dict[str, Any]], Awaitable[Sample]]
 """One answer to one question about a document, with these sampling parameters."""
 
@@ -154,7 +154,7 @@ def _ask(args: SimpleNamespace, endpoint: EvalEndpoint) -> Ask:
 
 
 async def _row(job: Job, ask: Ask, config: Config, endpoint: EvalEndpoint, kept: KeptTrajectories) -> Row:
-    """The answer as a row; asked again where the server had gone away. Raises EvalError where that stays so.
+    """The answer as a row, asked for again if the server went away. Raises EvalError if it stays away.
 
     The trajectory is kept before the row is written, so a killed run leaves no row without one.
     """

@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     inputs = [args.input] if args.input else args.raw or []
     if args.output.exists() and any(path.exists() and path.samefile(args.output) for path in inputs):
-        raise SourceError(f"{args.output}: is the input as well; choose another --output")
+        raise SourceError(f"{args.output} is also an input; choose another --output")
     args.output.parent.mkdir(parents=True, exist_ok=True)
     print(_synthesize(args) if args.synthesize else _run(args))
     return 0

@@ -294,25 +294,26 @@ async def _sum_of_parts(host: HostArgs, sample: Any, record: Record | None) -> f
 
 
 _failed_groups: Counter[str] = Counter()
-"""Groups in succession without one trajectory that ended, by the run's folder."""
+"""Consecutive groups in which no trajectory finished, by run folder."""
 _equal_groups: Counter[str] = Counter()
-"""Groups in succession whose trajectories are worth the same."""
+"""Consecutive groups whose trajectories are all worth the same, by run folder."""
 EQUAL_ROLLOUTS = 20
-"""So many rollouts of them end the run."""
+"""The run ends after this many rollouts' worth of them."""
 
 
 def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
     """Keep the group iff at least two usable trajectories have different rewards, those of their turns included.
 
     Source: DAPO, arXiv 2503.14476, section 3.2. An element of the group may be a list of Samples of one trajectory,
-    which counts once. Hosts sample on until a batch is full, so as many groups of nothing but failures in succession
-    as a rollout has end the run (AllFailed).
+    which counts once. Hosts sample until a batch is full, so the run ends after a rollout's worth of consecutive
+    groups in which no trajectory finished (AllFailed), and after EQUAL_ROLLOUTS times as many of equal rewards
+    (ConfigError).
     """
     host = HostArgs.of(args)
     group = [s[0] if isinstance(s, list) else s for s in samples]
     _failed_groups[host.save] = 0 if any(map(ended, group)) else _failed_groups[host.save] + 1
     if _failed_groups[host.save] >= host.rollout_groups:
-        require_survivors(group, f"{host.rollout_groups} groups in succession")
+        require_survivors(group, f"{host.rollout_groups} consecutive groups")
     turns_count = outcome_weight(host.config) < 1.0
     worths = set()
     for sample in filter(ended, group):
@@ -321,7 +322,7 @@ def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
     differ = len(worths) > 1
     _equal_groups[host.save] = 0 if differ else _equal_groups[host.save] + 1
     if _equal_groups[host.save] >= EQUAL_ROLLOUTS * host.rollout_groups:
-        raise ConfigError(f"{_equal_groups[host.save]} groups in succession are each of equal rewards; set "
+        raise ConfigError(f"{_equal_groups[host.save]} consecutive groups each had equal rewards; set "
                           "DYNAMIC_FILTER=none or change the data")
     return differ
 

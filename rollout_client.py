@@ -100,7 +100,7 @@ class Endpoint:
         return parse_vllm(answer) if self.dialect is Dialect.VLLM else parse_sglang(answer)
 
     def redacted(self, text: str) -> str:
-        return text  # with a key, without it
+        return text  # a plain endpoint has no key to remove
 
 
 def parse_vllm(answer: Mapping[str, Any]) -> Generation:

@@ -33,7 +33,7 @@ AGENTS: dict[str, type[MemoryAgent]] = {
 
 
 def agent_class(config: Config) -> type[MemoryAgent]:
-    """Raises ConfigError where ``AGENT`` names none."""
+    """The class that ``AGENT`` names. Raises ConfigError if there is none."""
     return load_class("AGENT", config.agent, AGENTS, MemoryAgent)
 
 
@@ -94,7 +94,7 @@ def longest_turn(config: Config, vocabulary: Vocabulary) -> int:
     letters = cycle(others)
     chunks = ([full] * config.mem_chunk_tokens,) * (2 * MOST)
     state = agent.start(Reading([full] * config.mem_max_question, Chunks(chunks, dropped=0)))
-    thought = vocabulary.encode_markup("</think>")  # where a template opens it, all before this is no memory
+    thought = vocabulary.encode_markup("</think>")  # for templates that open a <think>: all would be thinking
     longest = 0
     while requests := agent.requests(state):
         fullest = agent.requests(agent.filled(state, [full] * config.mem_max_memory))

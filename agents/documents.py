@@ -49,7 +49,7 @@ def split_chunks(document: Sequence[int], chunk_tokens: int, max_chunks: int | N
 class DocumentCache:
     """``await get(text)`` gives the ids of ``text``, 4 bytes each; the ``most`` documents used last are encoded once.
 
-    One worker thread encodes, so whoever asks for a document while it is encoded finds it made when its turn comes.
+    One worker thread encodes, so a second request for a document waits for the first and then finds its ids.
     Safe to use from several event loops.
     """
 

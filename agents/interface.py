@@ -60,7 +60,7 @@ class MemoryAgent(ABC):
     shows_messages: ClassVar[bool] = False
     """Whether it shows the messages that a row has before its question."""
     own_prompts: ClassVar[Prompts] = {}
-    """Templates that ``prompts.yaml`` has not, in its form; MEM_PROMPTS may replace them by name."""
+    """Templates that ``prompts.yaml`` lacks, in its format; MEM_PROMPTS may replace them by name."""
 
     @abstractmethod
     def __init__(self, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> None:
@@ -87,8 +87,8 @@ class MemoryAgent(ABC):
         return ()
 
     def filled(self, state: Any, ids: Sequence[int]) -> Any:
-        """``state`` with ``ids`` for every memory that the next turn is shown, or with what stands for none of them
-        where that is longer: the turn's prompts at their longest (``agents.longest_turn``)."""
+        """``state`` with every memory that the next turn shows replaced by ``ids``, or by the empty marker if that is
+        longer: the turn's prompts at their longest (``agents.longest_turn``)."""
         return state
 
     def counts(self, state: Any) -> dict[str, float]:

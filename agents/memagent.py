@@ -14,8 +14,8 @@ reply with nothing left to carry is an empty update: it overwrites like any othe
 marker again.
 
 ``AGENT_ARGS="carry=reply"`` carries what the released evaluation does (taskutils/memory_eval/utils/recurrent.py):
-thinking that was never closed is a memory like any other, blanks around what follows closed thinking go, and a memory
-that was written empty is shown as nothing, with no marker.
+a reply whose thinking is never closed is carried whole, blanks around the text after closed thinking are stripped, and
+an empty memory is shown as nothing, without the marker.
 
 Other readers derive from ``MemAgent``: ``update`` says what a reply does to the state, ``slots`` what the next prompt
 shows, ``reading_turns`` which chunks are read next.
@@ -52,7 +52,7 @@ class State:
 @dataclass(frozen=True)
 class CarrySettings(ReaderSettings):
     carry: Literal["memory", "reply"] = "memory"
-    """What of a reply the next turn is shown: its memory, or all that released code carries."""
+    """Which part of a reply the next turn shows: its memory, or everything that the released code carries."""
 
 
 class MemAgent(MemoryAgent):
@@ -125,7 +125,7 @@ class MemAgent(MemoryAgent):
         return replace(state, memory=memory, empty_updates=state.empty_updates + (not memory))
 
     def carried(self, reply: Generation) -> tuple[int, ...]:
-        """What of a memory turn's reply may be carried, in at most ``max_memory`` ids."""
+        """The part of a memory turn's reply that may be carried, at most ``max_memory`` ids."""
         if self.carries_reply:
             _, closed, rest = self.vocabulary.reply_text(reply.token_ids).rpartition("</think>")
             return self.encoded(rest.strip() if closed else rest)

@@ -15,8 +15,8 @@ encoding; system S, the pair A and B, the question Q, an assistant message P::
     [<|im_start|>system\n] [S] [<|im_end|>\n<|im_start|>user\n] [A] [<|im_end|>\n<|im_start|>assistant\n] [B]
     [<|im_end|>\n<|im_start|>user\n] [Q] [<|im_end|>\n<|im_start|>assistant\n] [P]
 
-A prompt has at most MEM_MAX_QUESTION tokens more than the template puts around one user message, with P. So the
-longest turn is that of a lone question of MEM_MAX_QUESTION tokens; a longer row fails, counted.
+Messages, question and P may add at most MEM_MAX_QUESTION tokens to what the template puts around one user message. So
+the longest turn is that of a lone question of MEM_MAX_QUESTION tokens; a longer row fails, counted.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Rag(OnePrompt):
 
 
 BASELINES: dict[str, type[OnePrompt]] = {"direct": Direct, "rag": Rag}
-"""EVAL_MODE -> what asks once there."""
+"""The agent of each EVAL_MODE that asks once."""
 
 
 # --- a row's own messages -----------------------------------------------------------------------------------------

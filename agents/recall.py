@@ -113,7 +113,7 @@ def encoder(setting: str, model: str, trusted: bool) -> Any:
 
     try:
         return SentenceTransformer(model, device="cpu", trust_remote_code=trusted)
-    except Exception as error:  # a name that is none ends in errors of several libraries
+    except Exception as error:  # a wrong name raises different errors in different libraries
         raise ConfigError(f"{setting}={model!r}: cannot be loaded ({reason_of(error)})") from error
 
 

@@ -101,7 +101,7 @@ class TurnFailed(Exception):
         super().__init__(message)
         self.kind = kind
         self.wait = wait
-        """Seconds that the server asks to be left alone."""
+        """Seconds to wait before the next attempt, as the server asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class TurnRequest:
     """Ids at the prompt's beginning that no trajectory has written itself, so siblings that read the same chunk begin
     with them as well; 0: unknown."""
     section: Section | None = None
-    """What of the document the prompt shows."""
+    """The part of the document that the prompt shows."""
     recalled: tuple[int, ...] = ()
     """The earlier memory that the prompt shows beside the current one."""
     told: bool = False

@@ -1,4 +1,4 @@
-"""ReMemR1: read chunk by chunk like MemAgent, but keep every memory of the way and ask for earlier ones.
+"""ReMemR1: read chunk by chunk like MemAgent, but keep all earlier memories and ask for them again.
 
 Source: ReMemR1, arXiv 2509.23040, section 3; its released code where the two differ, see below.
 
@@ -17,7 +17,7 @@ Invariants:
 - tags in a document are text like any other: only replies are read.
 
 A reply is good when it has exactly one update, at most one recall, neither of them blank, and no tag out of place.
-What is usable of a reply that is not good is defined too: an update or a recall counts if it is the only one of its
+A reply that is not good may still be used in part: an update or a recall counts if it is the only one of its
 name, closed, not blank and without a tag inside::
 
     reply                                          update   recall   good
@@ -32,7 +32,7 @@ name, closed, not blank and without a tag inside::
     <thinking>t <update>a</update>                 -        -        no     all of it is thinking
     <update>...</update>                           -        -        no     blank: not one letter or digit
 
-Blank is also what the prompt itself puts between these tags: who echoes the prompt's example has said nothing.
+The prompt's own examples between these tags count as blank too: a reply that echoes them says nothing.
 
 The released code keeps everything outside ``<recall>``, thinking and tags included, as the memory, reads tags on one
 line only, joins two recalls into one, and shows an example query that models then repeat. For its checkpoints and its
@@ -99,7 +99,7 @@ class ReMemR1Settings(memagent.CarrySettings):
 class State(memagent.State):
     history: History | None = None
     recalled: tuple[int, ...] | None = None
-    """None where nothing is; an empty memory may have been found by ``tfidf_tokens``."""
+    """None if nothing was recalled; empty if ``tfidf_tokens`` found an empty memory."""
     steps: tuple[Step, ...] = ()
     """The memory turns so far, without their prompts."""
     updates: int = 0

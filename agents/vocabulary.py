@@ -8,8 +8,8 @@ Invariants:
 A control token is an added token that is special, or that is written like a tag (``<think>``, ``[INST]``). Other
 added tokens (runs of blanks in some vocabularies) are ordinary text.
 
-Thinking may come as control tokens or spelled in ordinary ones (from a server that answers in text): what follows the
-last ``</think>`` counts, and of thinking that is never closed nothing does.
+Thinking may come as control tokens or spelled in ordinary ones (from a server that answers in text): only the
+text after the last ``</think>`` counts; if thinking is never closed, nothing does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Vocabulary:
 
     Raises:
         ValueError: the tokenizer has no ``tokenizer.json`` (a slow tokenizer), so it cannot be split safely, or it has
-            no words: of a folder without tokenizer files, transformers makes one that turns every text into nothing.
+            no words: for a folder without tokenizer files, transformers builds one that turns every text into nothing.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -53,7 +53,7 @@ class Vocabulary:
         longest_first = sorted(self._words, key=len, reverse=True)
         self._parts = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
         if not all(map(self.encode_text, string.ascii_lowercase)) or not self.encode_markup(string.ascii_lowercase):
-            raise ValueError("it knows no letters")
+            raise ValueError("the tokenizer turns letters into nothing; are its files in the folder?")
 
     @cached_property
     def turn_end_id(self) -> int | None:
@@ -86,7 +86,7 @@ class Vocabulary:
         return self.tokenizer.decode([i for i in sampled if 0 <= i < self.size], skip_special_tokens=True)
 
     def memory_ids(self, sampled: Sequence[int], *, limit: int, thinking_open: bool = False) -> list[int]:
-        """What of a memory turn's reply is carried: thinking, control and out-of-vocabulary ids removed, hard-capped.
+        """The part of a memory turn's reply that is carried: no thinking, control or unknown ids, at most ``limit``.
 
         ``thinking_open`` says that the prompt itself already opened a ``<think>``.
 
@@ -122,7 +122,7 @@ class Vocabulary:
 def _without_added_tokens(backend: Tokenizer) -> Tokenizer:
     """The bare model, shared with ``backend``: its merges take 50 MB in a vocabulary of 150,000.
 
-    All added tokens go: any that stayed would be numbered anew, onto the ids of those that left.
+    All added tokens are dropped: any that were kept would get new ids, those of dropped tokens.
     """
     bare = Tokenizer(backend.model)
     bare.normalizer = backend.normalizer

@@ -1,6 +1,6 @@
 """Any OpenAI-compatible chat endpoint: MemSifter's frozen chat model, the closed-book filter, the judge.
 
-``ask`` gives the reply's text, also where its limit cut it or it is empty; ``sampled`` gives all ``samples`` of them.
+``ask`` gives the reply's text, even if it was cut off or is empty; ``sampled`` gives all ``samples`` of them.
 Everything else is a ``ChatFailed``. The library retries timeouts, connection errors, HTTP 408, 409, 429 and 5xx, and
 waits as long as ``Retry-After`` asks. At most ``concurrency`` requests are in flight from one event loop; each loop
 has its own connections. The key is in the request header alone, never in a ``repr``, log line or error.
@@ -35,7 +35,7 @@ class ChatFailed(MemAgentError):
 
     @property
     def holds_for_all(self) -> bool:
-        """Whether every other request must fail alike: the key, the route or the model's name is wrong."""
+        """Whether every other request would fail the same way: the key, the route or the model's name is wrong."""
         return self.status in (401, 403, 404)
 
 
@@ -63,7 +63,7 @@ class ChatSettings:
 
 
 _NEW_BUDGET = "max_completion_tokens"
-"""OpenAI's other name of ``max_tokens``, the only one that some models know."""
+"""OpenAI's newer name for ``max_tokens``, the only one that some models accept."""
 _UNREADABLE = (openai.OpenAIError, ValueError, TypeError, AttributeError)
 """What the library raises of its own, and where a reply has another shape."""
 

@@ -27,7 +27,7 @@ _REFUSED = {
     "multimodal_keys": "--multimodal-keys: agents show text alone; leave it off",
 }
 _ROUTERS = {Dialect.VLLM: "vllm_max_model_len", Dialect.SGLANG: "sglang_context_length"}
-"""Whose router, and the name of its engines' length."""
+"""For each router, the argument that holds its engines' context length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

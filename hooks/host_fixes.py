@@ -1,4 +1,4 @@
-"""The hook in a host's trainer processes: engines are given the policy first, also by a run that is continued.
+"""The hook in a host's trainer processes: a continued run sends its engines the policy first, not the reference.
 
     --custom-megatron-init-path mem_agent.rollout.keep_policy
 
@@ -19,7 +19,7 @@ LOADS, RETURNS = "load_other_checkpoint", "_switch_model"
 
 
 def keep_policy(args: Any) -> None:
-    """From now on the actor of this process holds the policy's weights again after it has loaded other ones."""
+    """Make this process's actor switch back to the policy's weights whenever it has loaded others."""
     for actor in [sys.modules[name].MegatronTrainRayActor for name in TRAINERS if name in sys.modules]:
         for made in (actor, *actor.__subclasses__()):
             if LOADS in vars(made):

@@ -1,7 +1,7 @@
 """What a rollout tells about itself: one flat dict of named numbers from its Samples.
 
 Invariants:
-- every failure kind, abort and dropped document token has a count of its own, so nothing leaves a run unseen; all
+- every failure kind, abort and dropped document token has a count of its own, so nothing is lost silently; all
   other numbers are over the trajectories that ended by themselves;
 - any mix of Samples is legal: a number that no Sample can tell is left out, never made up. Samples of another generate
   hook count as trajectories and with their reward, not with turns;
@@ -40,11 +40,11 @@ def rollout_metrics(samples: Sequence[Any], reward_key: str = "", *, scored: boo
 
     Args:
         reward_key: the entry that counts where rewards are dicts.
-        scored: rewards say something; they do not where replies were given (LOSS=sft).
+        scored: whether rewards mean anything; they do not under LOSS=sft.
 
     ``mixed_groups`` is the share of groups with different rewards, those whose outcomes carry a gradient;
-    ``reward_interval`` half of the mean reward's 95% interval over groups. Of the named parts of rewards one that a
-    trajectory lacks is 0 there.
+    ``reward_interval`` half of the mean reward's 95% interval over groups. A reward part that
+    a trajectory lacks counts as 0.
     """
     finished = [s for s in samples if ended(s)]
     endings = Counter(s.status.value for s in samples)
@@ -94,7 +94,7 @@ def _by_name(told: Iterable[tuple[Any, float | None]]) -> dict[Any, list[float]]
 
 
 def best_of(samples: Sequence[Any], host: HostArgs) -> dict[str, float]:
-    """Of an evaluation with k answers to each question, which hosts hand over one after another.
+    """Metrics of an evaluation with k answers to each question; hosts give a question's answers one after another.
 
     ``best@k`` of the rewards, and ``pass@2``, ``pass@4`` ... where every answer was worth 0 or 1 to its task.
     """

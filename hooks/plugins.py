@@ -1,6 +1,6 @@
 """What is checked once, before anything is started: the classes that AGENT, TASK, REWARD and rows name, and settings.
 
-A setting that the chosen host does not read is refused, so that nobody believes that it was at work. ``MASTER_ADDR``,
+A setting that the chosen host does not read is refused, so that nobody thinks it had an effect. ``MASTER_ADDR``,
 ``RAY_ADDRESS`` and ``MEGATRON_ROOT`` are not in the table: torchrun, Ray and Megatron's own users export them, and
 where a host reads none of them they mean nothing.
 """

@@ -63,7 +63,7 @@ def load_reward(config: Config, host: HostArgs | None = None) -> Reward:
     """
     own = _answer_utility(config, host) if config.reward == "answer_utility" else load_own_reward(config)
     if config.mem_ir_args and config.mem_ir == "no":
-        raise ConfigError(f"MEM_IR_ARGS={config.mem_ir_args!r}: MEM_IR=no reads none; set MEM_IR, or leave it out")
+        raise ConfigError(f"MEM_IR_ARGS={config.mem_ir_args!r}: MEM_IR=no takes none; set MEM_IR, or leave it out")
     return own if config.mem_ir == "no" else Added(own, _intrinsic(config))
 
 
@@ -85,7 +85,7 @@ def _intrinsic(config: Config) -> Reward:
 def _answer_utility(config: Config, host: HostArgs | None) -> AnswerUtility:
     settings = parse_settings(AnswerUtilitySettings, config.reward_args, "REWARD_ARGS")
     if config.mem_ir != "no":
-        raise ConfigError("REWARD=answer_utility takes MEM_IR=no: a bonus could lift what is no ranking above one")
+        raise ConfigError("REWARD=answer_utility needs MEM_IR=no, as its bonus can lift an invalid ranking to the top")
     if settings.alpha and not (config.answer_url and config.answer_model):
         raise ConfigError("REWARD=answer_utility asks a chat model; set ANSWER_URL and ANSWER_MODEL, its name there")
     wording = load_wording(settings.prompts)
@@ -204,7 +204,7 @@ def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
     if any(record.batch_scored for _, record in batch) or (not batch and rollout is None):
         return  # where all have failed, the log hook has kept the state already
     if run.has_state and number is None:
-        raise ConfigError(f"REWARD={host.config.reward!r} MEM_IR={host.config.mem_ir}: a state needs the rollout's "
+        raise ConfigError(f"REWARD={host.config.reward!r} MEM_IR={host.config.mem_ir}: its state needs the rollout's "
                           "number; add --custom-rollout-log-function-path mem_agent.rollout.log_rollout")
     if number is not None:
         _continue(host, run, number)
@@ -235,7 +235,7 @@ def _continue(host: HostArgs, run: Run, rollout: int) -> None:
             run.reward.load(folder)
         except FileNotFoundError as error:
             raise ConfigError(f"{error.filename}: the reward's state before rollout {rollout} is not there; set "
-                              "REWARD and MEM_IR as they were, bring it, or start a new SAVE_PATH") from None
+                              "REWARD and MEM_IR as they were, restore the folder, or start a new SAVE_PATH") from None
         logger.info("the reward continues from %s", folder)
     run.next_rollout = rollout
 

@@ -267,7 +267,7 @@ def failed(kind: FailureKind, message: str) -> Trajectory:
 
 
 class AllFailed(MemAgentError):
-    """Not one trajectory ended by itself, and one at least failed: nothing can be learned."""
+    """No trajectory finished and at least one failed: there is nothing to learn from."""
 
 
 def require_survivors(samples: Sequence[Any], what: str) -> None:

@@ -45,7 +45,7 @@ def messages_before(sample: Any) -> tuple[Message, ...]:
     if messages[-1].role is Role.ASSISTANT:
         messages.pop()
     if not messages or messages[-1].role is not Role.USER or Role.SYSTEM in [message.role for message in messages[1:]]:
-        raise TurnFailed(FailureKind.BAD_MESSAGES, "the last message is no question, or a later one a system message")
+        raise TurnFailed(FailureKind.BAD_MESSAGES, "the last message must be the user's, only the first a system's")
     return tuple(messages[:-1])
 
 
@@ -69,7 +69,7 @@ def reply_form(sample: Any) -> tuple[str, int]:
 
 
 def _prompt(sample: Any) -> Any:
-    """The prompt, messages as a list: of parquet pandas and some hosts make arrays."""
+    """The prompt, with messages as a list; pandas and some hosts give parquet lists as arrays."""
     prompt = sample.prompt
     return prompt.tolist() if hasattr(prompt, "tolist") else list(prompt) if isinstance(prompt, tuple) else prompt
 
@@ -77,7 +77,7 @@ def _prompt(sample: Any) -> Any:
 def _message(number: int, message: Any) -> Message:
     role, text = _role(message), _text(message)
     if role not in tuple(Role) or not text:
-        raise TurnFailed(FailureKind.BAD_MESSAGES, f"message {number} is no text by one of {', '.join(Role)}")
+        raise TurnFailed(FailureKind.BAD_MESSAGES, f"message {number} needs a text and a role: {', '.join(Role)}")
     return Message(Role(role), text)
 
 
@@ -99,7 +99,7 @@ def task_name(config: Config, sample: Any) -> str:
 
 
 def task_of(config: Config, sample: Any) -> Task:
-    """Raises ConfigError where TASK is not there, TurnFailed where the row's own is not."""
+    """Raises ConfigError if TASK's own task is unknown, TurnFailed if the row's is."""
     own = (sample.metadata or {}).get("task")
     if not own:
         return load_task(config.tasks[0], config.task_args)

@@ -82,13 +82,13 @@ def begin(host: HostArgs, rollout: int) -> dict[str, float]:
 
 
 def keep(host: HostArgs, trained: Sequence[Trained]) -> None:
-    """Have the trajectories of the rollout written that ``begin`` named; none where no host has named it."""
+    """Write the trajectories of the rollout that ``begin`` named, in the background; nothing if none was named."""
     if (rollout := _coming.pop(host.save, None)) is not None:
         _in_background(host, f"rollout {rollout}", _write_rollout, rollout, trained)
 
 
 def keep_evaluation(host: HostArgs, rollout: int, answered: Mapping[str, Sequence[Any]]) -> None:
-    """Have the samples of each data set written; ``rollout`` is the one that was trained on last."""
+    """Write the samples of each data set, in the background; ``rollout`` is the one that was trained on last."""
     if host.config.keep_trajectories and any(answered.values()):
         evaluations = -(-host.config.num_rollout // host.config.eval_interval) if host.config.eval_interval else 20
         share = KEPT_BYTES // evaluations // len(answered)
@@ -98,7 +98,7 @@ def keep_evaluation(host: HostArgs, rollout: int, answered: Mapping[str, Sequenc
 
 
 def wait() -> None:
-    """Until all that was given is on disk."""
+    """Wait until everything given so far is on disk."""
     _writer.submit(int).result()
 
 
@@ -173,7 +173,7 @@ def _group(
 
 
 class Teller:
-    """Tells trajectories in the words of one tokenizer."""
+    """Turns records into traces, decoded by one tokenizer."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary

@@ -30,12 +30,12 @@ worst valid ranking is worth more, and breaking the form never pays. (Released: 
 that harms; alpha, beta and steps are not published.)
 
 What the chat model is shown is what inference shows it: the first k sessions of the ranking, packed to a budget, in
-the order of time (``sessions/``). So a request depends on the set of sessions alone: siblings share the answers to no
-session at all and to every set that they have in common, also those on their way, and whoever comes first changes no
-reward. Requests have seeds of their own by row and set.
+the order of time (``sessions/``). So a request depends only on the set of sessions. Siblings share the answer to each
+set that they have in common, the empty one included, even while it is being computed; their order changes no reward.
+Requests have seeds of their own by row and set.
 
-State: the number of rollouts that were scored, from which alpha and beta follow. Siblings are scored alike, as the
-first of them was.
+State: the number of rollouts that were scored, from which alpha and beta follow. All siblings use the weights in force
+when the first of them was scored.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ _SCORES = 65_536
 class AnswerUtilitySettings(RewardSettings):
     tiers: str = "1,2,3,5,8,10"
     alpha: Weight = 1.0
-    """Weight of R_ans; 0: nobody is ever asked."""
+    """Weight of R_ans; 0: the chat model is never asked."""
     beta: Weight = 0.0
     """Weight of NDCG (of what the task says a ranking is worth) in the warm-up."""
     warmup: Annotated[int, Field(ge=0)] = 0
-    """Rollouts on NDCG alone, in which nobody is asked."""
+    """Rollouts on NDCG alone, in which the chat model is not asked."""
     anneal: Annotated[int, Field(ge=0)] = 0
     """Rollouts after the warm-up over which beta falls to 0; 0: it stays."""
     scorer: Literal["f1", "judge"] = "f1"
@@ -238,7 +238,7 @@ def marginal_utility(scores: Mapping[int, float]) -> float:
 
 
 class Memo:
-    """Scores that are worth asking for once: the latest ``most``, shared also while they are on their way.
+    """A cache of the latest ``most`` scores; requests for a score that is still being computed wait for it.
 
         first asks for a     ------ request ------> kept
         second asks for a       waits for the same ^          third: at once
@@ -250,7 +250,7 @@ class Memo:
         self._most = most
         self._tasks: OrderedDict[str, asyncio.Future[float]] = OrderedDict()
         self.made = self.shared = 0
-        """Scores that were asked for, and times that one was had without asking."""
+        """Scores computed, and scores reused."""
 
     async def get(self, key: str, make: Callable[[], Coroutine[Any, Any, float]]) -> float:
         """The score of ``key``, made by ``make`` where nobody has; raises what that raises."""

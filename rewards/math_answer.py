@@ -129,7 +129,7 @@ def _said(reply: str) -> str:
 
 
 def _could_be(text: str, wanted: Number | None) -> bool:
-    """Whether the text has anything to compare with: nothing without a digit or a command is a number."""
+    """Whether comparing makes sense: text without a digit or a command cannot be a number."""
     return bool(text) and (wanted is None or bool(re.search(r"[\d\\]", text)))
 
 

@@ -1,6 +1,6 @@
 """Rankings of sessions: how good one is, and the row of ``rank_sessions`` that one answers.
 
-Metrics: what of the gold stands how far in front, of positions and ids alike.
+Metrics: how much of the gold a ranking finds, and how early. Items may be positions or ids.
 
 Ranks count from 1; ``ranking`` is best first and names nothing twice; ``gold`` is what should be found, in any order.
 
@@ -86,7 +86,7 @@ def _dcg(ranks: Sequence[int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RankedRow:
-    """What of a row's metadata its reward needs."""
+    """The metadata that a row's reward needs."""
 
     question: Annotated[str, Field(pattern=r"\S")]
     answers: Annotated[tuple[Annotated[str, Field(pattern=r"\S")], ...], Field(min_length=1)]
@@ -101,7 +101,7 @@ class RankedRow:
 
     def __post_init__(self) -> None:
         if self.shown != len(self.session_tokens):
-            raise ValueError(f"{self.shown} sessions are shown, tokens are told of {len(self.session_tokens)}")
+            raise ValueError(f"shown is {self.shown}, but session_tokens has {len(self.session_tokens)} entries")
 
 
 def read_row(metadata: Mapping[str, Any]) -> RankedRow:

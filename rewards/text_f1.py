@@ -53,7 +53,7 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _POINT, _BARE_POINT = re.compile(r"(?<=\d)\.(?=\d)"), re.compile(r"(?<![\w.])\.(?=\d)")
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 _HELD_POINT, _HELD_MINUS = "\ue000", "\ue001"
-"""Stand for what is kept while punctuation goes; no text has them, whose private characters have gone before."""
+"""Stand for the points and signs to keep while punctuation is removed; texts have lost such characters before."""
 _PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
 _ASCII = str.maketrans({"\u2018": "'", "\u2019": "'", **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-")})
 _ARTICLES = frozenset({"a", "an", "the"})

@@ -120,7 +120,7 @@ def _recall_bonus(step: Step, golds: Wanted) -> float:
 
 
 def _words_of(texts: Iterable[str]) -> Wanted:
-    """The words of each text that tells something by standing in another one."""
+    """The words of each text, without texts that others contain by chance (yes, no, noanswer)."""
     forms = [_words(text) or _words(text, keep_articles=True) for text in texts]
     return tuple(tuple(words) for words in forms if words and " ".join(words) not in CLOSED_ANSWERS)
 

@@ -35,7 +35,7 @@ SCORES = {"ndcg": ndcg_at, "dcg": anchor_score}
 class RankSettings:
     score: Literal["ndcg", "dcg"] = "ndcg"
     """What a valid ranking is worth. ``dcg`` is the warm-up reward as released: the gain of the hits over the number
-    of golds, without the best possible order as a measure, so two golds can earn 0.82 at most."""
+    of golds, not divided by the best possible gain, so two golds can earn 0.82 at most."""
 
 
 class RankSessions(Task):

@@ -46,7 +46,7 @@ def encoder_folder(name: str, variable: str) -> Path:
     try:
         return Path(snapshot_download(hub, ignore_patterns=_NOT_NEEDED))
     except (OSError, ValueError) as error:  # of the hub, or no such id
-        raise ConfigError(f"{variable}={name!r}: no such folder, and the hub does not give it ({reason_of(error)}); "
+        raise ConfigError(f"{variable}={name!r}: no such folder, and not to be had from the hub ({reason_of(error)}); "
                           f"{HASHING} needs no model") from None
 
 

@@ -119,7 +119,7 @@ def test_synthesis_needs_raw_files_other_than_its_output(raw, out, capsys):
     assert main(["--synthesize", "--output", str(out)]) == 2
     assert synthesize(raw, raw, "--rows", "5") == 2
     errors = capsys.readouterr().err.splitlines()
-    assert len(errors) == 2 and "needs --raw FILE" in errors[0] and "is the input as well" in errors[1]
+    assert len(errors) == 2 and "needs --raw FILE" in errors[0] and "--output" in errors[1]
 
 
 def test_an_interrupted_synthesis_leaves_nothing(tmp_path, out):

@@ -34,4 +34,4 @@ def test_a_command_says_so_and_goes_on():
     env = {name: value for name, value in os.environ.items() if name not in alike} | {"EVAL_SAMPLE": "3"}
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0
-    assert done.stderr == "warning: EVAL_SAMPLE is no setting and has no effect; is EVAL_SAMPLES meant?\n"
+    assert done.stderr.startswith("warning: EVAL_SAMPLE ") and "EVAL_SAMPLES" in done.stderr
