@@ -76,8 +76,7 @@ class Config(BaseModel):
     train_data: str = _setting("", "training rows: JSONL of `mem-agent prepare`, parquet, or a folder of shards")
     save_path: str = _setting("runs/train", "folder for checkpoints, logs and rollouts")
     data_root: str = _setting("", "folder with eval_<length>.json files")
-    tracker: Literal["none", "tensorboard", "wandb", "mlflow", "trackio", "swanlab"] = _setting(
-        "none", "where metrics go besides metrics.jsonl; slime and vime take wandb and tensorboard")
+    tracker: Literal["none", "tensorboard", "wandb"] = _setting("none", "where metrics go besides metrics.jsonl")
     trust_remote_code: bool = _setting(False, "run Python code that comes with a model")
 
     # what is learned

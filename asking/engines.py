@@ -20,7 +20,7 @@ from ..config import Config
 from ..evaluation.connect import KEYS, connect
 from ..rollout_client import NO_ANSWER
 from ..serving.fleet import Fleet
-from ..serving.router import REQUEST_TIMEOUT_S
+from ..serving.servers import REQUEST_TIMEOUT_S
 from ..system.processes import FleetError
 from ..system.server_url import checked_url, uses_proxy
 from .reader import AskingReader

@@ -41,9 +41,9 @@ from ..config import Config
 from ..hooks.host import embedded_args
 from ..hooks.sample import Record, Sample, TurnRecord
 from ..rollout_client import Dialect, Endpoint, close_clients
-from ..serving.engine import BLOCK_TOKENS, SEQUENCES
 from ..serving.fleet import Fleet
-from ..training.rollout_side import training_sampling
+from ..serving.servers import BLOCK_TOKENS, SEQUENCES
+from ..training.rollouts import training_sampling
 
 POCKET = Path(__file__).parents[1] / "pocket" / "start"
 Shape = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Attention over packed tries (``training/trie.py``): token k is visible to token q iff ``k <= q < end[k]``.
+"""Attention over packed tries (``training/tries.py``): token k is visible to token q iff ``k <= q < end[k]``.
 
 On a CPU the pack is divided into calls of scaled_dot_product_attention that see little more than they must. A run of
 tokens without a branch is one call, whose keys are its ancestors' and its own; so is a whole subtree, or several side

@@ -149,8 +149,14 @@ _SHOWN = {
     "reward": "reward {:.3f}", "mixed_groups": "mixed groups {:.0%}", "accuracy": "accuracy {:.3f}",
     "turns": "turns {:.1f}", "chunks_read": "chunks read {:.1f}", "memory_tokens": "memory {:.1f} tokens",
     "recalls": "recalls {:.1f}", "prefix_cache_hit_rate": "cache hits {:.0%}", "rows": "rows {:.0f}",
-    "padding_rows": "padding {:.0f}",
+    "padding_rows": "padding {:.0f}", "tokens_per_second": "{:,.0f} tokens/s", "loss": "loss {:+.5f}",
+    "kl": "kl {:.4f}", "grad_norm": "grad {:.3f}", "rollout_log_prob_gap": "engine/trainer gap {:.1e}",
 }
+
+
+def shown(metrics: Mapping[str, float]) -> list[str]:
+    """The numbers that people look at first, in words; what is absent is left out."""
+    return [text.format(metrics[name]) for name, text in _SHOWN.items() if metrics.get(name) is not None]
 
 
 def metrics_line(metrics: Mapping[str, float]) -> str:
@@ -161,8 +167,7 @@ def metrics_line(metrics: Mapping[str, float]) -> str:
     if metrics["failed"]:
         kinds = ", ".join(f"{kind} {count}" for kind, count in _under(metrics, "failed/").items())
         endings.append(f"FAILED {metrics['failed']} ({kinds})")
-    parts = [", ".join(endings)]
-    parts += [text.format(metrics[name]) for name, text in _SHOWN.items() if name in metrics]
+    parts = [", ".join(endings), *shown(metrics)]
     if golds := _under(metrics, "gold_in_memory/"):
         each = (f"{name.removeprefix('turn_')}: {value:.0%}" for name, value in golds.items())
         parts.append(f"gold in memory {', '.join(each)}")

@@ -7,6 +7,7 @@ where a host reads none of them they mean nothing.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -72,9 +73,20 @@ def refuse_ignored(config: Config, host: str) -> None:
             raise ConfigError(f"{name.upper()}={value} does nothing with HOST={host}: {remedy}; leave it out")
 
 
-def check_eval_files(config: Config) -> None:
-    """Raises ConfigError where EVAL_DATA is never used, names a file twice, or names one that is not there."""
-    files = config.eval_files
+def check_tracker(config: Config) -> None:
+    """Raises ConfigError where the library of TRACKER is not installed. Nothing is imported."""
+    if config.tracker != "none" and importlib.util.find_spec(config.tracker) is None:
+        raise ConfigError(f"TRACKER={config.tracker}: this Python has no module {config.tracker}; pip install "
+                          f"{config.tracker}, or set TRACKER=none")
+
+
+def check_evaluations(config: Config) -> None:
+    """Raises ConfigError where what EVAL_INTERVAL asks for is not there, and where EVAL_DATA is never used or names a
+    file twice. DATA_ROOT's questions are asked by the embedded host alone."""
+    files, embedded = config.eval_files, config.host in ("auto", "local")
+    if config.eval_interval and not files and not (embedded and config.data_root):
+        more = ", or DATA_ROOT, a folder of eval_<length>.json" if embedded else ""
+        raise ConfigError(f"EVAL_INTERVAL={config.eval_interval} needs EVAL_DATA, files of prepare_data.py{more}")
     if files and not config.eval_interval:
         raise ConfigError(f"EVAL_DATA={config.eval_data!r} is never used with EVAL_INTERVAL=0; set EVAL_INTERVAL to a "
                           "number of rollouts, or unset EVAL_DATA")

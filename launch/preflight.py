@@ -17,16 +17,14 @@ from ..data.document_store import DocumentStore, MissingDocument, row_slice, sto
 from ..data.row_files import DataError, open_rows
 from ..data.shards import training_files
 from ..data.training_file import DataSource
-from ..hooks.plugins import check_eval_files, check_own_tasks
+from ..hooks.plugins import check_evaluations, check_own_tasks, check_tracker
 from ..system.errors import MemAgentError
 from ..system.ports import is_free
 from ..system.server_url import is_loopback
-from ..system.tracker_library import check_tracker
 from .layout import Layout
 from .model_args import ModelSize
 from .plan import PACK, Plan, has_checkpoint
 
-HOST_TRACKERS = ("wandb", "tensorboard")
 _CHECKPOINT_BYTES, _REFERENCE_BYTES = 14, 2
 """On disk per parameter: bf16 weights, and in a checkpoint fp32 master weights and two Adam moments."""
 
@@ -38,7 +36,7 @@ def find_problems(plan: Plan) -> list[str]:
         lambda: _check_training_file(config),
         lambda: _check_slices(config),
         *_settings_checks(plan),
-        lambda: check_tracker(config.tracker, HOST_TRACKERS, plan.checkout.name),
+        lambda: check_tracker(config),
         lambda: _check_documents(config),
         lambda: _check_save_path(config, plan.size),
         lambda: _check_torch_dist(config, plan.size),
@@ -56,7 +54,7 @@ def settings_problems(plan: Plan) -> list[str]:
 
 def _settings_checks(plan: Plan) -> list[Callable[[], None]]:
     return [
-        lambda: _check_evaluation_files(plan.config),
+        lambda: check_evaluations(plan.config),
         lambda: _check_machines(plan.config),
         lambda: _check_batches(plan.config, plan.layout),
         lambda: _check_warm_up(plan.config),
@@ -91,12 +89,6 @@ def _check_slices(config: Config) -> None:
         rows = row_slice(data)
         if config.host == "vime" and min(rows.start or 0, rows.stop or 0) < 0:
             raise ConfigError(f"{data}: vime takes no rows counted from the end; give their numbers from the start")
-
-
-def _check_evaluation_files(config: Config) -> None:
-    if config.eval_interval and not config.eval_files:
-        raise ConfigError(f"EVAL_INTERVAL={config.eval_interval} needs EVAL_DATA, files of prepare_data.py")
-    check_eval_files(config)
 
 
 def _check_documents(config: Config) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Config
-from ..serving.engine import SERVER, engine_environment, engine_options
+from ..serving.servers import SERVER, engine_environment, engine_options
 from ..system.python_command import python_module
 
 PYTHON = "MEM_AGENT_ENGINE_PYTHON"

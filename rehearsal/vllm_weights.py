@@ -14,7 +14,7 @@ from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.nccl_common import NCCLWeightTransferInitInfo
 from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine, NCCLWeightTransferUpdateInfo
 
-from ..serving.engine_extension import PolicyReload, repack_output_layer
+from ..serving.engine_server import PolicyReload, repack_output_layer
 from .gloo_weights import WeightGroup
 
 BACKEND = "gloo"

@@ -1,34 +1,48 @@
-"""What the clients of engines and router share: a call is answered with 200, or it failed in one line."""
+"""Control calls to the servers of a fleet: an engine's weights, and the workers that the router knows.
+
+Calls go straight to the server's own URL; the router would pass an engine's to whichever worker it likes. Every call
+either did what it says or raises ``ControlError``; nothing here retries.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 
+from ..rollout_client import GENERATE
 from ..system.errors import reason_of
+from ..system.gather import watched
 from ..system.processes import FleetError
 from ..system.text import one_line
-from .engine_key import headers_with
 
 CONTROL_TIMEOUT_S = 60.0
+RELOAD_TIMEOUT_S, LOOK_EVERY_S = 600.0, 5.0
+"""Weights may take minutes to be read; that often is looked whether the engine still lives."""
+HUNG_TIMEOUT_S = 40.0
+"""An idle engine answers within milliseconds. A busy one answers between two steps, and on CPU a step of a long prompt
+may take minutes."""
+ADMIT_TIMEOUT_S = 60
+"""For the router to see a new worker healthy."""
+
+
+class ControlError(FleetError):
+    """A control call failed: the message names server, call and answer."""
 
 
 @dataclass(frozen=True)
-class ControlClient:
-    """The control calls of the server at ``url``; nothing here retries."""
+class Server:
+    """The server at ``url``."""
 
     url: str
     session: aiohttp.ClientSession
     key: str = field(default="", repr=False)
-    """Of the server, where it wants one (``engine_key.py``)."""
-    kind: ClassVar[str]
-    """What messages call the server."""
-    error: ClassVar[type[FleetError]]
+    """Of an engine (``engine_server.RequireKey``)."""
 
-    async def answers(self, path: str, timeout_s: float) -> bool:
+    async def answers(self, path: str, timeout_s: float = 5.0) -> bool:
         try:
             async with self.session.get(self.url + path, timeout=aiohttp.ClientTimeout(timeout_s)) as reply:
                 return reply.status == 200
@@ -36,23 +50,89 @@ class ControlClient:
             return False
 
     async def call(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        timeout_s: float = CONTROL_TIMEOUT_S,
-        params: Mapping[str, str] | None = None,
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = CONTROL_TIMEOUT_S
     ) -> Any:
-        """The answer's JSON; an empty object where it has no body. Raises ``error``."""
-        where = " ".join([f"{self.kind} {self.url}: {method} {path}", *(params or {}).values()])
-        timeout = aiohttp.ClientTimeout(timeout_s)
+        """The answer's JSON; an empty object where it has no body."""
+        where, timeout = f"{method} {self.url}{path}", aiohttp.ClientTimeout(timeout_s)
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         try:
             async with self.session.request(
-                method, self.url + path, params=params, json=body, timeout=timeout, headers=headers_with(self.key)
+                method, self.url + path, json=body, timeout=timeout, headers=headers
             ) as reply:
                 if reply.status != 200:
-                    raise self.error(f"{where} answered {reply.status}: {one_line(await reply.text(), 300)}")
+                    raise ControlError(f"{where} answered {reply.status}: {one_line(await reply.text(), 300)}")
                 is_json = reply.content_type == "application/json"
                 return await reply.json() if is_json and await reply.read() else {}
         except (aiohttp.ClientError, OSError, ValueError) as cause:
-            raise self.error(f"{where} failed: {reason_of(cause, 300)}") from cause
+            raise ControlError(f"{where} failed: {reason_of(cause, 300)}") from cause
+
+
+class EngineClient(Server):
+    async def healthy(self, timeout_s: float = 5.0) -> bool:
+        """Whether the API server answers and its engine did not die. A hung engine can still look healthy here."""
+        return await self.answers("/health", timeout_s)
+
+    async def try_out(self, timeout_s: float) -> None:
+        """Have a prompt read and a token decoded. No cache block is filled and no random number drawn by it."""
+        params = {"max_tokens": 2, "temperature": 0, "ignore_eos": True}
+        await self.call("POST", GENERATE, {"token_ids": [0, 0], "sampling_params": params}, timeout_s)
+
+    async def load(self, folder: Path, version: str) -> None:
+        """From whatever it serves to ``folder``'s weights as ``version``, with nothing cached from before; requests
+        in flight return what they have. A ``ControlError`` leaves it paused, and this may be called again.
+        """
+        await self.call("POST", "/pause?mode=abort")
+        await self.reload_weights(folder)
+        await self.name_weights(version)
+        await self.reset_prefix_cache()
+        await self.call("POST", "/resume")
+
+    async def reload_weights(self, folder: Path) -> None:
+        """Load ``folder``'s safetensors in place. After a failure the weights are broken: keep it paused."""
+        body = {"method": "reload_policy", "kwargs": {"weights_path": str(folder)}}
+        await self._while_it_lives(self.call("POST", "/collective_rpc", body, RELOAD_TIMEOUT_S))
+
+    async def name_weights(self, version: str) -> None:
+        """Set the version, with which every later token is reported, and see that the server reports it."""
+        await self.call("POST", "/update_weight_version", {"new_version": version})
+        if (found := await self.weight_info()) != version:
+            raise FleetError(f"engine {self.url} reports weight version {found!r} instead of {version!r}; "
+                             "it is not a server of this fleet or does not support weight updates")
+
+    async def weight_info(self, timeout_s: float = CONTROL_TIMEOUT_S) -> str:
+        """The weight version, asked of the engine process itself: an answer proves that it is not hung."""
+        reply = await self.call("GET", "/weight_info", timeout_s=timeout_s)
+        return str(reply.get("weight_version"))
+
+    async def reset_prefix_cache(self) -> None:
+        """Forget key-value blocks of earlier weights. Refused while requests hold blocks, which raises."""
+        reply = await self.call("POST", "/reset_prefix_cache")
+        if reply.get("success") is not True:
+            raise ControlError(f"engine {self.url}: /reset_prefix_cache was refused: {reply!s:.300}")
+
+    async def _while_it_lives(self, call: Coroutine[Any, Any, Any]) -> None:
+        """vLLM never answers a call whose engine process died of it, and its API server waits for the call to end."""
+
+        async def look() -> None:
+            if not await self.healthy(HUNG_TIMEOUT_S):
+                raise ControlError(f"engine {self.url}: its engine process has died while it was given weights")
+
+        await watched(call, look, LOOK_EVERY_S)
+
+
+class RouterClient(Server):
+    async def alive(self) -> bool:
+        """Whether the router itself answers, whatever its workers do."""
+        return await self.answers("/liveness")
+
+    async def add_worker(self, engine_url: str) -> None:
+        """Admit an engine; returns once the router has seen it healthy."""
+        await self.call("POST", f"/add_worker?url={engine_url}", timeout_s=ADMIT_TIMEOUT_S + 10)
+
+    async def remove_worker(self, engine_url: str) -> None:
+        """Send nothing more to an engine; an unknown one is no error."""
+        await self.call("POST", f"/remove_worker?url={engine_url}")
+
+    async def workers(self) -> list[str]:
+        listed: list[str] = (await self.call("GET", "/list_workers"))["urls"]
+        return listed

@@ -7,6 +7,10 @@
         await fleet.ensure_alive()              # before each rollout, and after one that lost trajectories
         ...                                     # generate at fleet.url
 
+New weights reach the engines through one complete ``model.safetensors`` in shared memory, or in the run's folder where
+that has no room for two copies. It is replaced by one rename, so an engine that is started at any moment reads either
+the previous or the current weights, never a torn file.
+
 Invariants:
 
 - Between syncs the router only knows engines that confirmed the fleet's current version.
@@ -25,39 +29,32 @@ import asyncio
 import contextlib
 import logging
 import os
-import tempfile
+import secrets
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import aiohttp
 import torch
 
+from ..checkpoints.hf_folder import HfTensors, save_weights
 from ..config import Config, ConfigError
 from ..system.files import scratch_folder
 from ..system.gather import gather_or_cancel
 from ..system.ports import free_ports, is_free
-from ..system.processes import (
-    TERM_GRACE_S,
-    ChildProcess,
-    FleetError,
-    ProcessError,
-    wait_until_healthy,
-)
-from . import engine as engines
-from . import router as routers
-from .engine import HUNG_TIMEOUT_S, Device, EngineClient, EngineError
-from .engine_key import VARIABLE as KEY_VARIABLE
-from .engine_key import new_key
-from .router import REQUEST_TIMEOUT_S, RouterAdmin
-from .sync_folder import SyncFolder, checkpoint_names, sync_folder
+from ..system.processes import TERM_GRACE_S, ChildProcess, FleetError, ProcessError, wait_until_healthy
+from . import servers
+from .control import HUNG_TIMEOUT_S, ControlError, EngineClient, RouterClient
+from .engine_server import KEY_VARIABLE
 
 log = logging.getLogger(__name__)
 
-LONGEST_TMPDIR = 42
-"""Bytes: the path of a socket has 107 at most, of which the folder of a fleet and vLLM's name for it take 65."""
+SHARED_MEMORY = Path("/dev/shm")
+ROOM_FACTOR = 6
+"""The old and the new copy exist together, each float32 where the checkpoint may be 16 bits, plus half of that as room
+for others."""
 REPLACE_GRACE_S = 3.0
 START_TIMEOUT_S = 600.0
 MOST_RESTARTS = 3
@@ -69,37 +66,32 @@ class _Engine:
     index: int
     process: ChildProcess
     client: EngineClient
-    settled: bool = False  # serving, not somewhere inside a weight update
+    settled: bool = False
+    """Serving, not somewhere inside a weight update."""
 
 
 class Fleet:
     """Starts and owns ``config.num_engines`` engines and a router; use as an async context manager."""
 
     def __init__(
-        self,
-        config: Config,
-        model: str | Path,
-        *,
-        run_folder: str | Path | None = None,
-        port: int = 0,
+        self, config: Config, model: str | Path, *, run_folder: str | Path | None = None, port: int = 0
     ) -> None:
+        """``port``: the router's; 0: a free one, chosen by ``start``."""
         self.config = config
         self.model = Path(model).resolve()
         self.logs = Path(run_folder or config.save_path).resolve() / "logs"
         self.port = port
-        """0 until ``start`` has chosen one."""
-        self._metrics_port = 0
-        self._used: set[int] = set()
-        """Ports that servers of this fleet have or had: the router must not mistake a new server for an old one."""
         self.version = "0"
         """The weight version that every engine has confirmed, or is about to while a sync runs."""
         self.restarts = 0
+        self.device: servers.Device = "cuda" if torch.cuda.is_available() else "cpu"
+        self._names = _tensor_names(self.model)
         self._restarts_at_sync = 0
-        self.device: Device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._names = checkpoint_names(self.model)
-        self._folder: SyncFolder | None = None
-        self._sockets: Path | None = None
+        self._synced = False
+        self._used: list[int] = []
+        """Ports that servers of this fleet have or had: the router must not mistake a new server for an old one."""
         self._folders = contextlib.ExitStack()
+        self._folder: Path | None = None
         self._engines: list[_Engine] = []
         self._router: ChildProcess | None = None
         self._processes: list[ChildProcess] = []
@@ -112,17 +104,17 @@ class Fleet:
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def engine_urls(self) -> list[str]:
-        return [client.url for client in self.engine_clients]
-
-    @property
     def engine_clients(self) -> list[EngineClient]:
         """For control calls: nobody else has their keys."""
-        return [e.client for e in self._engines]
+        return [engine.client for engine in self._engines]
+
+    @property
+    def engine_urls(self) -> list[str]:
+        return [engine.client.url for engine in self._engines]
 
     @property
     def engine_pids(self) -> list[int]:
-        return [e.process.pid for e in self._engines]
+        return [engine.process.pid for engine in self._engines]
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -141,17 +133,20 @@ class Fleet:
         """Engines in parallel with the router; returns once all serve version ``self.version``."""
         assert self._session is None, "a fleet starts once"
         began = time.monotonic()
-        self._choose_router_ports()
+        if self.port and not is_free(self.port):  # answers from there would be taken for our router's
+            raise ConfigError(f"port {self.port} on 127.0.0.1 is in use; choose another one or none")
+        self.port = self.port or self._new_port()
         # A new connection per control call: a kept one may have been closed by the server since the last sync.
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
-        self._folder = self._folders.enter_context(sync_folder(self.model, fallback=self.logs.parent))
-        named = tempfile.gettempdir()
-        parent = named if len(os.fsencode(named)) <= LONGEST_TMPDIR else "/tmp"
-        self._sockets = self._folders.enter_context(scratch_folder("mem_agent-tmp-", Path(parent)))
+        size = sum(file.stat().st_size for file in self.model.glob("*.safetensors"))
+        roomy = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_FACTOR * size
+        parent = SHARED_MEMORY if roomy else self.logs.parent
+        parent.mkdir(parents=True, exist_ok=True)
+        self._folder = self._folders.enter_context(scratch_folder("mem_agent-weights-", parent))
         _, *self._engines = await gather_or_cancel(
-            self._start_router(), *(self._start_engine(i) for i in range(self.config.num_engines))
+            self._start_router(), *(self._start_engine(index) for index in range(self.config.num_engines))
         )
-        await gather_or_cancel(*(self._load_current(e) for e in self._engines))
+        await gather_or_cancel(*(self._load_current(engine) for engine in self._engines))
         await self._admit()
         log.info("%d engine(s) behind %s after %.1f s", len(self._engines), self.url, time.monotonic() - began)
 
@@ -162,7 +157,7 @@ class Fleet:
         for process in self._processes:
             process.terminate()
         deadline = time.monotonic() + TERM_GRACE_S
-        for process in self._processes:
+        for process in list(self._processes):
             self._end(process, deadline - time.monotonic())
         self._engines, self._router = [], None
         self._folders.close()
@@ -171,9 +166,7 @@ class Fleet:
 
     # --- weights ----------------------------------------------------------------------------------------------------
 
-    async def sync_weights(
-        self, tensors: Mapping[str, torch.Tensor], version: str, mode: Literal["abort", "wait"] = "abort"
-    ) -> float:
+    async def sync_weights(self, tensors: Mapping[str, torch.Tensor], version: str) -> float:
         """Give every engine these weights under this version; returns the seconds it took.
 
         ``tensors`` has the checkpoint's names, all of them: vLLM would silently keep old values for missing ones.
@@ -184,46 +177,43 @@ class Fleet:
                              f"{missing[0]}; pass the whole state under checkpoint names")
         began = time.monotonic()
         async with self._busy:
-            await asyncio.to_thread(self._folder.write, tensors)
-            self.version = version
-            await self._update_all(mode)
+            await asyncio.to_thread(write_weights, tensors, self._folder)
+            self._synced, self.version = True, version
+            await self._update_all()
             self._restarts_at_sync = self.restarts
         return time.monotonic() - began
 
     async def start_over(self) -> None:
         """Every engine as right after the last sync: nothing in flight, nothing cached."""
         async with self._busy:
-            await self._update_all("abort")
+            await self._update_all()
 
-    async def _update_all(self, mode: Literal["abort", "wait"]) -> None:
-        await gather_or_cancel(*(self._update_or_replace(e, mode) for e in self._engines))
+    async def _update_all(self) -> None:
+        await gather_or_cancel(*(self._update_or_replace(engine) for engine in self._engines))
         await self._check_router()
         await self._admit()
 
-    async def _update_or_replace(self, engine: _Engine, mode: Literal["abort", "wait"]) -> None:
-        for attempt in (1, 2):  # no more: what a failed reload leaves behind in vLLM cannot be told from outside
-            try:
-                return await self._update(engine, mode)
-            except EngineError as error:
-                log.warning("weight sync %s, attempt %d: %s", self.version, attempt, error)
-                cause = str(error)
-            if not await engine.client.healthy(HUNG_TIMEOUT_S):
-                break
-        await self._replace(engine, cause)
+    async def _update_or_replace(self, engine: _Engine) -> None:
+        try:
+            await self._load_current(engine)
+        except ControlError as error:  # what a failed reload leaves behind in vLLM cannot be told from outside
+            await self._replace(engine, str(error))
 
     async def _load_current(self, engine: _Engine) -> None:
-        """Bring an engine that just started to the fleet's weights and version."""
-        assert self._folder is not None
-        if self._folder.written:
-            return await self._update(engine, "abort")
-        await engine.client.name_weights(self.version)
-        engine.settled = True
+        """Bring an engine to the fleet's weights and version, from wherever it is.
 
-    async def _update(self, engine: _Engine, mode: Literal["abort", "wait"]) -> None:
+        Weights that were written and are gone are an error: the engine would go on with the starting ones.
+        """
         assert self._folder is not None
         engine.settled = False
-        self._folder.check()
-        await engine.client.load(self._folder.path, self.version, mode, REQUEST_TIMEOUT_S)
+        if not self._synced:
+            await engine.client.name_weights(self.version)
+        elif (file := self._folder / "model.safetensors").is_file():
+            await engine.client.load(self._folder, self.version)
+        else:
+            raise FleetError(f"{file}: was removed while engines needed it, as systemd does where a user's last "
+                             "session ends (loginctl enable-linger); the same command continues from the last "
+                             "checkpoint")
         engine.settled = True
 
     # --- staying alive ----------------------------------------------------------------------------------------------
@@ -239,27 +229,21 @@ class Fleet:
 
         ``hung_after_s`` is for idle engines; while requests are in flight, give what a request may take.
         """
-        assert self._router is not None, "the fleet is not started"
         before = self.restarts
         async with self._busy:
             await self._check_router()
-            await gather_or_cancel(*(self._check_engine(e, hung_after_s) for e in self._engines))
+            await gather_or_cancel(*(self._check_engine(engine, hung_after_s) for engine in self._engines))
             await self._check_router()  # engines that hang took minutes
             await self._admit()
         return self.restarts - before
 
     async def _check_engine(self, engine: _Engine, hung_after_s: float) -> None:
-        if not (await self._serves_current(engine, hung_after_s) or await self._serves_current(engine, hung_after_s)):
-            await self._replace(engine, "it does not answer /health and /weight_info with the current version")
-
-    async def _serves_current(self, engine: _Engine, hung_after_s: float) -> bool:
-        if engine.process.exit_code is not None or not engine.settled:
-            return False
-        try:
-            healthy = await engine.client.healthy(hung_after_s)
-            return healthy and await engine.client.weight_info(hung_after_s) == self.version
-        except EngineError:
-            return False
+        with contextlib.suppress(ControlError):
+            alive = engine.process.exit_code is None and engine.settled
+            if alive and await engine.client.healthy(hung_after_s):
+                if await engine.client.weight_info(hung_after_s) == self.version:
+                    return
+        await self._replace(engine, "it does not answer /health and /weight_info with the current version")
 
     async def _replace(self, engine: _Engine, cause: str) -> None:
         """A new process with the current weights in ``engine``'s place; the router learns of it in ``_admit``."""
@@ -268,11 +252,11 @@ class Fleet:
             await self._router_client.remove_worker(engine.client.url)
         self._end(engine.process, REPLACE_GRACE_S)
         fresh = await self._start_engine(engine.index)
-        engine.process, engine.client, engine.settled = fresh.process, fresh.client, False
+        engine.process, engine.client = fresh.process, fresh.client
         await self._load_current(engine)
 
     async def _check_router(self) -> None:
-        assert self._router is not None
+        assert self._router is not None, "the fleet is not started"
         for _ in range(2):
             if self._router.exit_code is None and await self._router_client.alive():
                 return
@@ -290,66 +274,82 @@ class Fleet:
     async def _admit(self) -> None:
         """Make the router's workers exactly the fleet's engines, all of which have confirmed the version."""
         known, wanted = set(await self._router_client.workers()), set(self.engine_urls)
-        await gather_or_cancel(*(self._router_client.remove_worker(u) for u in known - wanted))
-        await gather_or_cancel(*(self._router_client.add_worker(u) for u in wanted - known))
+        await gather_or_cancel(*(self._router_client.remove_worker(url) for url in known - wanted))
+        await gather_or_cancel(*(self._router_client.add_worker(url) for url in wanted - known))
 
     # --- processes --------------------------------------------------------------------------------------------------
 
     @property
-    def _router_client(self) -> RouterAdmin:
+    def _router_client(self) -> RouterClient:
         assert self._session is not None, "the fleet is not started"
-        return RouterAdmin(self.url, self._session)
-
-    def _choose_router_ports(self) -> None:
-        if self.port:
-            try:
-                free = is_free(self.port)
-            except PermissionError as error:  # below 1024 it is for root
-                raise ConfigError(f"port {self.port} on 127.0.0.1: {error.strerror}; choose another one") from None
-            if not free:  # answers from there would be taken for our router's
-                raise ConfigError(f"port {self.port} on 127.0.0.1 is in use; choose another one or none")
-            self._used.add(self.port)
-        self.port = self.port or self._new_port()
-        self._metrics_port = self._new_port()
+        return RouterClient(self.url, self._session)
 
     def _new_port(self) -> int:
         [port] = free_ports(1, avoid=self._used)
-        self._used.add(port)
+        self._used.append(port)
         return port
 
     async def _start_engine(self, index: int) -> _Engine:
-        assert self._session is not None
-        port, key = self._new_port(), new_key()
-        command = engines.engine_command(self.config, self.model, port, self.device, index)
-        environment = engines.engine_environment(os.environ, self.device, index) | {KEY_VARIABLE: key}
+        assert self._session is not None, "the fleet is not started"
+        port, key = self._new_port(), secrets.token_urlsafe(32)
+        command = servers.engine_command(self.config, self.model, port, self.device, index)
+        environment = servers.engine_environment(os.environ, self.device, index) | {KEY_VARIABLE: key}
         process = self._launch(f"engine-{index}", command, environment)
         client = EngineClient(f"http://127.0.0.1:{port}", self._session, key)
         try:
             await wait_until_healthy(process, client.healthy, START_TIMEOUT_S)
             # A server can be healthy and die of its first request, as of a head size that its kernels lack.
             await client.try_out(START_TIMEOUT_S)
-        except BaseException as error:
-            said = f"{process.describe()} (its first request failed: {error})"
-            self._end(process, 0.0)
-            if isinstance(error, EngineError):
-                raise ProcessError(said) from error
-            raise
+        except ControlError as error:
+            raise ProcessError(f"{process.describe()} (its first request failed: {error})") from error
         return _Engine(index, process, client)
 
     async def _start_router(self) -> None:
-        command = routers.router_command(self.port, self._metrics_port)
-        self._router = self._launch("router", command, routers.router_environment(os.environ))
+        command = servers.router_command(self.port, self._new_port())
+        self._router = self._launch("router", command, servers.router_environment(os.environ))
         await wait_until_healthy(self._router, self._router_client.alive, START_TIMEOUT_S)
 
     def _launch(self, name: str, command: list[str], env: dict[str, str]) -> ChildProcess:
-        assert self._folder is not None and self._sockets is not None
-        self._sockets.mkdir(exist_ok=True)  # TMPDIR is tidied where runs take days
-        own = [self._folder.path, self._sockets]
-        env = env | {"VLLM_RPC_BASE_PATH": str(self._sockets)}
-        process = ChildProcess(name, command, env, self.logs / f"{name}.log", cleanup=own)
+        assert self._folder is not None, "the fleet is not started"
+        self._folder.mkdir(exist_ok=True)
+        if self._folder.parent == SHARED_MEMORY:  # else a path there may be longer than the 107 bytes of a socket's
+            env = env | {"VLLM_RPC_BASE_PATH": str(self._folder)}
+        process = ChildProcess(name, command, env, self.logs / f"{name}.log", cleanup=[self._folder])
         self._processes.append(process)
         return process
 
     def _end(self, process: ChildProcess, grace_s: float) -> None:
         process.stop(grace_s)
-        self._processes = [p for p in self._processes if p is not process]
+        self._processes.remove(process)
+
+
+# --- weights on disk -----------------------------------------------------------------------------------------------
+
+
+def write_weights(tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
+    """Replace ``folder/model.safetensors``; readers of the old file keep it. Raises WeightsNotWritten, and the old one
+    stays.
+
+    Tied tensors share memory, which the format cannot say: the second is written as a copy.
+    """
+    folder.mkdir(exist_ok=True)
+    storable: dict[str, torch.Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        flat = tensor.detach().cpu().contiguous()
+        storage = flat.untyped_storage().data_ptr()
+        storable[name] = flat.clone() if storage in seen else flat
+        seen.add(storage)
+    draft = folder / "draft.tmp"
+    save_weights(storable, draft)
+    draft.replace(folder / "model.safetensors")
+
+
+def _tensor_names(model: Path) -> frozenset[str]:
+    """Of a Hugging Face folder with safetensors. Raises FleetError for any other folder."""
+    if not (model / "config.json").is_file():
+        raise FleetError(f"{model}: not a Hugging Face model folder (no config.json); pass the folder of a checkpoint")
+    if not any((model / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
+        raise FleetError(f"{model}: no model.safetensors and no model.safetensors.index.json; "
+                         "save the checkpoint with safe_serialization")
+    return frozenset(HfTensors(model).shapes)

@@ -23,7 +23,7 @@ from ..system.logging_setup import log_to_terminal
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import run_stoppable
 from .fleet import Fleet
-from .router import REQUEST_TIMEOUT_S
+from .servers import REQUEST_TIMEOUT_S
 
 CHECK_EVERY_S = 10.0
 

@@ -37,13 +37,12 @@ from ..evaluation.tables import failures, tables
 from ..hooks import traces
 from ..hooks.host import HostArgs, embedded_args, evaluation_sampling
 from ..hooks.metrics import best_of, rollout_metrics
-from ..hooks.plugins import check_eval_files
 from ..hooks.sample import Sample
 from ..hooks.task_row import without_document
 from ..rollout_client import Dialect, Endpoint
 from ..serving.fleet import Fleet
 from ..system.gather import gather_or_cancel
-from .journal import fingerprint
+from .resume import fingerprint
 
 logger = logging.getLogger("mem_agent")
 
@@ -53,14 +52,6 @@ Found = dict[str, dict[str, float]]
 
 def evaluates_after(config: Config, number: int) -> bool:
     return config.eval_interval > 0 and (number + 1) % config.eval_interval == 0
-
-
-def check_evaluations(config: Config) -> None:
-    """Raises ConfigError where what EVAL_INTERVAL asks for is not there."""
-    if config.eval_interval and not config.eval_files and not config.data_root:
-        raise ConfigError(f"EVAL_INTERVAL={config.eval_interval} needs EVAL_DATA, files of prepare_data.py, or "
-                          "DATA_ROOT, a folder of eval_<length>.json")
-    check_eval_files(config)
 
 
 def output_of(config: Config, name: str) -> Path:

@@ -1,6 +1,6 @@
 """One forward pass over a pack of rows: the log-probability and entropy of every response token.
 
-The pack is one sequence ``[1, t]`` of tries (``trie.py``), in which a prefix that rows share is encoded once. Logits
+The pack is one sequence ``[1, t]`` of tries (``tries.py``), in which a prefix that rows share is encoded once. Logits
 are computed only where a response token is predicted, so a long prompt costs no vocabulary-sized memory, and once for
 rows that predict the same token in the same place: ``index_select`` adds up the gradients of those rows.
 """
@@ -11,13 +11,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from megatron.core import parallel_state
+from megatron.core.tensor_parallel import vocab_parallel_cross_entropy
 from torch import Tensor
 
 from ..checkpoints import megatron_cpu
 from ..checkpoints.tree_attention import DENSE, tree_seq_params
 from .rows import TrainRow
-from .trie import build_trie
-from .vocab_parallel import token_log_probs
+from .tries import build_trie
+
+_NEVER = -1e30
+"""A logit of padding. Finite, so that 0 * logit stays 0 in the entropy."""
 
 
 def response_log_probs(
@@ -35,7 +39,13 @@ def response_log_probs(
         torch.tensor(numbers, dtype=torch.long, device=device)
         for numbers in (trie.tokens, trie.positions, trie.predicting, trie.targets, trie.places)
     )
-    with _LogitsOnlyAt(model, predicting), _RotaryAt(model, positions):
+    inner = getattr(model, "module", model)
+    with (
+        # The output layer sees the hidden states [t, 1, h] of predicting tokens only ...
+        inner.output_layer.register_forward_pre_hook(lambda _, args: (args[0].index_select(0, predicting), *args[1:])),
+        # ... and the rotary table [longest row, 1, 1, d] has an entry for each token of the pack.
+        inner.rotary_pos_emb.register_forward_hook(lambda _, __, table: table.index_select(0, positions)),
+    ):
         logits = model(
             input_ids=tokens[None],
             position_ids=positions[None],
@@ -47,31 +57,36 @@ def response_log_probs(
     return log_probs, entropy
 
 
-class _LogitsOnlyAt:
-    """While this stands, the model's output layer sees the hidden states ``[t, 1, h]`` at ``positions`` only."""
+def token_log_probs(
+    logits: Tensor, targets: Tensor, vocab_size: int, temperature: float, with_entropy: bool = False
+) -> tuple[Tensor, Tensor]:
+    """``(log-probability of each target, entropy of each distribution)``; without entropy that one is zeros.
 
-    def __init__(self, model: Any, positions: Tensor) -> None:
-        self.output_layer = getattr(model, "module", model).output_layer
-        self.positions = positions
+    ``logits`` is ``[n, v]``: this tensor-parallel rank's columns ``rank * v : (rank + 1) * v`` of the padded
+    vocabulary, where entry i predicts ``targets[i]``. Columns past ``vocab_size`` are padding and get probability 0,
+    so a padded model gives the same numbers as the unpadded one. The logits' memory is reused and must not be read
+    afterwards.
+    """
+    first = parallel_state.get_tensor_model_parallel_rank() * logits.shape[-1]
+    if first + logits.shape[-1] > vocab_size:
+        columns = torch.arange(first, first + logits.shape[-1], device=logits.device)
+        logits = logits.masked_fill(columns >= vocab_size, _NEVER)
+    if temperature != 1.0:
+        logits = logits / temperature
+    # The cross entropy overwrites the logits with their softmax, hence entropy first.
+    entropy = _entropy(logits.detach()) if with_entropy else torch.zeros_like(logits[:, 0])
+    return -vocab_parallel_cross_entropy(logits, targets), entropy
 
-    def __enter__(self) -> None:
-        self.handle = self.output_layer.register_forward_pre_hook(
-            lambda _, args: (args[0].index_select(0, self.positions), *args[1:])
-        )
 
-    def __exit__(self, *_: object) -> None:
-        self.handle.remove()
+@torch.no_grad()
+def _entropy(logits: Tensor) -> Tensor:
+    """log Z - E[logit], with the maximum taken out."""
+    group = parallel_state.get_tensor_model_parallel_group()
+    highest = logits.amax(-1, keepdim=True)
+    torch.distributed.all_reduce(highest, torch.distributed.ReduceOp.MAX, group)
+    shifted = logits - highest
+    weights = shifted.exp()
+    sums = torch.stack([weights.sum(-1), (weights * shifted).sum(-1)])
+    torch.distributed.all_reduce(sums, group=group)
+    return sums[0].log() - sums[1] / sums[0]
 
-
-class _RotaryAt:
-    """While this stands, the model's rotary table ``[longest row, 1, 1, d]`` has an entry for each token instead."""
-
-    def __init__(self, model: Any, positions: Tensor) -> None:
-        self.table = getattr(model, "module", model).rotary_pos_emb
-        self.positions = positions
-
-    def __enter__(self) -> None:
-        self.handle = self.table.register_forward_hook(lambda _, __, table: table.index_select(0, self.positions))
-
-    def __exit__(self, *_: object) -> None:
-        self.handle.remove()

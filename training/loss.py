@@ -10,7 +10,7 @@ ranks of a step and divides the gradient once. So the mean is exact however rows
   in the hosts' reducers.
 
 No ratio is bounded before it is clipped, as in the hosts: one beyond float32 is no number to learn from, and a loss or
-gradient that is not finite ends the run (``learning.learn``).
+gradient that is not finite ends the run (``train.learn``).
 
 All tensors are ``[n]`` for the n response tokens of a micro-batch, row after row.
 """

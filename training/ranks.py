@@ -1,10 +1,17 @@
-"""TRAIN_PROCS > 1, given or found: this process becomes rank 0 and starts the other ranks as guarded children.
+"""The processes of one trainer: how many, how they are started, how they meet.
 
-The children run the same command with ``RANK`` set, log into ``<save>/logs/trainer-<rank>.log``, and end with this
-process, however it ends. If one of them dies, the error of rank 0 is replaced by the line that names it: rank 0 sees
-a connection close at once, and who closed it a moment later.
+TRAIN_PROCS > 1, given or found: this process becomes rank 0 and starts the other ranks as guarded children. They run
+the same command with ``RANK`` set, log into ``SAVE_PATH/logs/trainer-<rank>.log``, and end with this process, however
+it ends. If one of them dies, the error of rank 0 is replaced by the line that names it: rank 0 sees a connection close
+at once, and who closed it a moment later. They meet in a file in shared memory, which has the locks that torch's store
+needs, and talk over loopback. Ranks that torchrun has started meet where they were told to.
 
-They meet in a file (``process_group.py``) in shared memory, which has the locks that torch's store needs.
+Ranks of one tensor-parallel group are neighbours: with TP=2 and four processes, ranks 0 and 1 hold the two halves of
+one copy of the model and train the same rows, ranks 2 and 3 the other copy.
+
+``torch.distributed.run --standalone`` does not do in place of this (torch 2.13): whatever exit code a rank ends with,
+it ends with 1 and a report of 40 lines, which hides codes 4 and 130 and the line that says why. Killed by SIGKILL it
+leaves its ranks running.
 """
 
 from __future__ import annotations
@@ -13,19 +20,74 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
-from ..config import Config
-from ..serving.sync_folder import SHARED_MEMORY
+import psutil
+
+from ..checkpoints.hf_model import model_config, parameter_count
+from ..config import SETTINGS_FILE, Config, read_yaml
 from ..system.files import scratch_folder
 from ..system.processes import ChildProcess, ProcessError
 from ..system.python_command import python_module
 
 MEETING = "MEM_AGENT_RANKS_MEET_IN"
 """Variable: the file in which the ranks find each other."""
-
+SHARED_MEMORY = Path("/dev/shm")
 DEATH_SEEN_S = 10.0
 """A guard sees its process die within a second or a grace period."""
+WAITS = timedelta(days=1)
+"""Trainers wait in a collective while rank 0 samples, which may take hours; a dead rank is noticed anyway."""
+WORTH_A_PROCESS = 50_000_000
+"""Parameters from which on a second copy pays."""
+MOST_COPIES = 2
+BYTES_PER_PARAMETER = 24
+"""Of a copy: weights, gradient, its sum, two moments and the reference model, in fp32."""
+
+
+# --- how many -------------------------------------------------------------------------------------------------------
+
+
+def train_processes(parameters: int, cores: int, gpus: int, tp: int, memory: int) -> int:
+    """A multiple of ``tp``, for a model of so many parameters and a machine of ``memory`` bytes.
+
+    ``train_processes(135_000_000, cores=2, gpus=0, tp=1, memory=24 * 2**30)`` is 2. A second copy of a small model
+    costs its start (the imports, half a gigabyte) and saves less: the pocket model is trained by one. A larger one
+    keeps every core busy in its matrix products, and processes do that better than OpenMP's threads, which wait for
+    each other at every operation. Two copies are what was measured, and one on GPUs, so no more are started.
+    """
+    if gpus or parameters < WORTH_A_PROCESS:
+        return tp
+    fitting = memory // 2 // (BYTES_PER_PARAMETER * parameters)  # the other half is that of engines and activations
+    return tp * max(1, min(cores // tp, fitting, MOST_COPIES))
+
+
+def with_train_procs(config: Config, model: Path) -> Config:
+    """The config with TRAIN_PROCS settled for the model in the folder ``model``.
+
+    A run that continues keeps what it began with, on whatever machine: the split of its rows is part of its training.
+    """
+    if config.train_procs:
+        return config
+    left, tp = Path(config.save_path) / SETTINGS_FILE, config.trainer_tp
+    begun = read_yaml(left).get("TRAIN_PROCS", 0) if left.is_file() else 0
+    if begun and begun % tp == 0:
+        return config.replace(train_procs=begun)
+    import torch
+
+    found = train_processes(
+        parameter_count(model_config(model)), _cores(), torch.cuda.device_count(), tp, psutil.virtual_memory().total
+    )
+    return config.replace(train_procs=min(found, tp * config.step_trajectories))
+
+
+def _cores() -> int:
+    """Cores that this process may use; the two threads of one count once."""
+    allowed = len(os.sched_getaffinity(0))
+    return min(allowed, psutil.cpu_count(logical=False) or allowed)
+
+
+# --- how they are started -------------------------------------------------------------------------------------------
 
 
 def is_rank_zero() -> bool:
@@ -45,8 +107,8 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
     with scratch_folder("mem_agent-ranks-", place) as folder:
         meeting = {MEETING: str(folder / "store"), "WORLD_SIZE": str(config.train_procs)}
         children = [_start(rank, config, arguments, meeting) for rank in range(1, config.train_procs)]
-        # ``process_group.start`` reads its meeting point from the environment.
-        os.environ.update(meeting | {"RANK": "0", "LOCAL_RANK": "0"})
+        meeting |= {"RANK": "0", "LOCAL_RANK": "0"}
+        os.environ.update(meeting)
         try:
             yield
         except Exception as error:
@@ -58,13 +120,20 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
         finally:
             for child in children:
                 child.stop()
-            for name in (*meeting, "RANK", "LOCAL_RANK"):
+            for name in meeting:
                 os.environ.pop(name, None)
 
 
-def _dead(children: Sequence[ChildProcess], patience_s: float) -> ChildProcess | None:
+def _start(rank: int, config: Config, arguments: Sequence[str], meeting: dict[str, str]) -> ChildProcess:
+    env = {**os.environ, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+    env["TRAIN_PROCS"] = str(config.train_procs)  # 0 is found once
+    command = python_module("mem_agent.training.train", *arguments)
+    return ChildProcess(f"trainer-{rank}", command, env, Path(config.save_path) / "logs" / f"trainer-{rank}.log")
+
+
+def _dead(children: Sequence[ChildProcess], within_s: float) -> ChildProcess | None:
     """A child that failed; one that may be dying is waited for."""
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + within_s
     while True:
         dead = next((child for child in children if child.exit_code not in (None, 0)), None)
         if dead is not None or time.monotonic() >= deadline:
@@ -72,9 +141,46 @@ def _dead(children: Sequence[ChildProcess], patience_s: float) -> ChildProcess |
         time.sleep(0.05)
 
 
-def _start(rank: int, config: Config, arguments: Sequence[str], meeting: dict[str, str]) -> ChildProcess:
-    env = {**os.environ, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-    env["TRAIN_PROCS"] = str(config.train_procs)  # 0 is found once
-    command = python_module("mem_agent.training.train", *arguments)
-    log = Path(config.save_path) / "logs" / f"trainer-{rank}.log"
-    return ChildProcess(f"trainer-{rank}", command, env, log)
+# --- how they meet --------------------------------------------------------------------------------------------------
+
+
+def join(tp: int) -> None:
+    """Join the process group and megatron-core's parallel state; does nothing if both stand already."""
+    import torch
+    import torch.distributed as dist
+    from megatron.core import parallel_state
+
+    if not dist.is_initialized():
+        backend, alone = "gloo", "RANK" not in os.environ
+        if torch.cuda.is_available():
+            backend = "cpu:gloo,cuda:nccl"
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        if alone or MEETING in os.environ:
+            for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+                os.environ.setdefault(name, "lo")  # gloo listens on the address of the machine's name otherwise
+        if alone:
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=WAITS)
+        elif MEETING in os.environ:
+            rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            place = f"file://{os.environ[MEETING]}"
+            dist.init_process_group(backend, init_method=place, rank=rank, world_size=ranks, timeout=WAITS)
+        else:
+            dist.init_process_group(backend, timeout=WAITS)
+    if not parallel_state.is_initialized():
+        if dist.get_world_size() % tp:
+            raise ValueError(f"TP={tp} does not divide the {dist.get_world_size()} trainer processes")
+        minutes = int(WAITS.total_seconds() // 60)
+        parallel_state.initialize_model_parallel(tensor_model_parallel_size=tp, distributed_timeout_minutes=minutes)
+    standing = parallel_state.get_tensor_model_parallel_world_size()
+    assert standing == tp, f"this process already runs with TP={standing}, not {tp}"
+
+
+def leave() -> None:
+    """Leave both; a later ``join`` may choose another TP. A process that ends while gloo's threads run may abort."""
+    import torch.distributed as dist
+    from megatron.core import parallel_state
+
+    if parallel_state.is_initialized():
+        parallel_state.destroy_model_parallel()
+    if dist.is_initialized():
+        dist.destroy_process_group()

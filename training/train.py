@@ -15,8 +15,6 @@ of the loop, for rollout r:
 
 LOSS=sft is the same loop on the replies that rows give: without 3 and 5, and with engines for evaluations alone.
 
-What people see of it is in ``watch.py``.
-
 With ``--convert`` the last checkpoint is written as a Hugging Face folder. With ``--evaluate`` the engines of the run
 also answer the evaluations of HF_CKPT before its first rollout, and of that folder (``evaluate.py``).
 
@@ -29,36 +27,43 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints.folders import latest, newest_of_run, number_of
-from ..config import Config, load_yaml, write_settings
+from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length, with_serving_length
+from ..config import Config, ConfigError, load_yaml, write_settings
+from ..data.training_file import DataSource
+from ..hooks.plugins import check_evaluations, check_own_tasks, check_plugins, check_tracker, refuse_ignored
+from ..system.errors import MemAgentError
 from ..system.files import folder_lock
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.process_environment import share_cores
 from ..system.signals import stop_if_asked, stop_on_signals
-from .checks import checked
-from .continuing import absorbed, resume, save
-from .evaluate import check_before, evaluates_after
-from .journal import Rollout
-from .progress import Phase
-from .ranks import is_rank_zero, other_ranks
-from .watch import Unwatched, Watch, Watcher
+from .evaluate import check_before, evaluates_after, rows_of
+from .log import RunLog
+from .ranks import is_rank_zero, leave, other_ranks, with_train_procs
+from .resume import Rollout, resume, save
+from .rows import TrainRow, optimizer_steps, rows_from_train_data
+from .tries import trie_tokens
 
 if TYPE_CHECKING:
-    from .side import Side
+    from .rollouts import Rollouts
 
 logger = logging.getLogger("mem_agent")
 
 
 NOTHING_TO_TRAIN = 4
 """Exit code of a run that had already ended when --convert or --evaluate was asked for; the caller does that."""
+
+
+# --- the run --------------------------------------------------------------------------------------------------------
 
 
 def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> bool:
@@ -71,79 +76,85 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> b
     if first >= config.num_rollout:
         logger.info("%s already holds %d rollouts; raise NUM_ROLLOUT to go on", newest, config.num_rollout)
         return False
-    watch = Watch(config, first) if is_rank_zero() else Unwatched()
-    side: Side | None = None
-    try:
-        side = make_side(config, evaluate) if is_rank_zero() else None
-        _train(config, side, watch)
-        watch.enter(Phase.ENDING)
-        if side is not None and (convert or evaluate):
+    with ExitStack() as ending:
+        log = ending.enter_context(closing(RunLog(config, first, silent=not is_rank_zero())))
+        source = None
+        if is_rank_zero():
+            if evaluate:
+                check_before(config)
+            source = ending.enter_context(closing(make_rollouts(config, evaluate)))
+        ending.callback(log.enter, "ending")
+        train_rollouts(config, source, log)
+        if source is not None and (convert or evaluate):
+            log.enter("converting")
             model = convert_last(config)
             if evaluate:
                 stop_if_asked()
-                watch.enter(Phase.EVALUATING)
-                side.evaluate(f"after-{model.name}", model)
-    finally:
-        watch.enter(Phase.ENDING)  # an interrupted run too: the turn counter goes away with the side
-        if side is not None:
-            side.close()
-        watch.close()
+                log.enter("evaluating")
+                source.evaluate(f"after-{model.name}", model)
     return True
 
 
-def _train(config: Config, side: Side | None, watch: Watcher) -> None:
-    """The rollouts that are left."""
-    from . import process_group  # not before the engines start: these imports take seconds
-    from .learning import learn
-    from .trainer import Trainer
+def make_rollouts(config: Config, evaluate: bool) -> Rollouts:
+    from .rollouts import Rollouts
+
+    return Rollouts(config, evaluate=evaluate)
+
+
+def train_rollouts(config: Config, source: Rollouts | None, log: RunLog) -> None:
+    """The rollouts that are left; ``source`` is rank 0's."""
+    from .trainer import Trainer  # not before the engines start: these imports take seconds
 
     trainer = Trainer(config)
     start, next_group = resume(config, trainer)
-    if side is not None:
+    if source is not None:
         write_settings(config)  # not before it is clear that the run goes on under them
-        side.wait_until_ready()
-        watch.begin(start, side.counts)
-    sync(side, trainer, start)
+        source.begin(start)
+    log.begin(start)
+    sync(source, trainer, start)
     for number in range(start, config.num_rollout):
         stop_if_asked()
-        watch.enter(Phase.SAMPLING, number)
+        log.enter("sampling")
         began = time.monotonic()
-        rollout = broadcast(side.rollout(number, next_group) if side is not None else None)
+        rollout = broadcast(source.rollout(number, next_group) if source is not None else None)
         next_group = rollout.next_group
         stop_if_asked()
         metrics = rollout.metrics | {"seconds/rollout": time.monotonic() - began}
-        metrics |= side.speed if side is not None else {}
-        watch.enter(Phase.LEARNING)
+        metrics |= source.speed if source is not None else {}
+        log.enter("learning")
         metrics |= learn(config, trainer, rollout)
-        watch.enter(Phase.SENDING)
+        log.enter("sending weights")
         evaluates = evaluates_after(config, number)
-        metrics["seconds/sync"] = sync(side, trainer, number + 1, evaluates=evaluates)
-        if evaluates:
-            watch.enter(Phase.EVALUATING)
-            metrics |= side.evaluate_policy(number) if side is not None else {}
+        metrics["seconds/sync"] = sync(source, trainer, number + 1, evaluates=evaluates)
+        if evaluates and source is not None:
+            log.enter("evaluating")
+            metrics |= source.evaluate_policy(number)
         metrics["seconds"] = time.monotonic() - began
         # Before the checkpoint: a resumed run drops lines it writes again, but could not make up a lost one.
-        watch.finish(number, metrics)
+        log.finish(number, metrics)
         if (number + 1) % config.save_interval == 0 or number + 1 == config.num_rollout:
-            watch.enter(Phase.SAVING)
+            log.enter("saving")
             save(config, trainer, number, next_group)
-            if side is not None:
-                side.journal.forget(absorbed(config, number))
     if config.train_procs > 1:
-        process_group.stop()  # a process that ends while gloo's threads run may abort
+        leave()
 
 
-def make_side(config: Config, evaluate: bool) -> Side:
-    """Rank 0's. With ``evaluate`` its engines evaluate HF_CKPT first."""
-    if evaluate:
-        check_before(config)
-    if config.supervised:
-        from .supervised_side import SupervisedSide
+def broadcast(rollout: Rollout | None) -> Rollout:
+    """Rank 0's rollout on every rank."""
+    from torch import distributed
 
-        return SupervisedSide(config, evaluate=evaluate)
-    from .rollout_side import RolloutSide
+    box = [rollout]
+    distributed.broadcast_object_list(box, src=0)
+    assert box[0] is not None
+    return box[0]
 
-    return RolloutSide(config, evaluate=evaluate)
+
+def sync(source: Rollouts | None, trainer: Any, version: int, *, evaluates: bool = False) -> float:
+    """The policy's weights into every engine, under ``version``; seconds. Collective. LOSS=sft only evaluates them."""
+    if trainer.config.supervised and not evaluates:
+        return 0.0
+    tensors = trainer.export_hf()
+    return source.sync(tensors, version) if source is not None else 0.0
 
 
 def convert_last(config: Config) -> Path:
@@ -158,25 +169,89 @@ def convert_last(config: Config) -> Path:
     return folder
 
 
-def broadcast(rollout: Rollout | None) -> Rollout:
-    """Rank 0's rollout on every rank."""
-    from torch import distributed
-
-    box = [rollout]
-    distributed.broadcast_object_list(box, src=0)
-    assert box[0] is not None
-    return box[0]
+# --- one rollout ----------------------------------------------------------------------------------------------------
 
 
-def sync(side: Side | None, trainer: Any, version: int, *, evaluates: bool = False) -> float:
-    """The policy's weights into every engine, under ``version``; seconds. Collective. LOSS=sft only evaluates them."""
-    if trainer.config.supervised and not evaluates:
-        return 0.0
-    tensors = trainer.export_hf()
-    return side.sync(tensors, version) if side is not None else 0.0
+def learn(config: Config, trainer: Any, rollout: Rollout) -> dict[str, float]:
+    """Log-probs under the old and the reference policy, then the steps of the rollout; metrics are means.
+
+    The first step needs no old log-probs: its own are those. A rollout of two steps scores the rows of the second.
+    LOSS=sft needs none at all.
+    """
+    rows = rows_from_train_data(rollout.train_data)
+    steps = optimizer_steps(rows, config.step_trajectories)
+    began = scored = time.monotonic()
+    if config.supervised:
+        results = [trainer.sft_step(step) for step in steps]
+    else:
+        reference: Sequence[Any] = [None] * len(steps)
+        if config.compares_with_reference:
+            reference = scores(trainer.reference_log_probs, steps)
+        old = [None, *scores(trainer.log_probs, steps[1:])]
+        scored = time.monotonic()
+        results = [trainer.train_step(*step) for step in zip(steps, old, reference, strict=True)]
+    updated = time.monotonic()
+    metrics = {name: sum(result[name] for result in results) / len(results) for name in results[0]}
+    if not all(math.isfinite(metrics[name]) for name in ("loss", "grad_norm")):
+        raise MemAgentError(
+            f"loss {metrics['loss']} and gradient norm {metrics['grad_norm']} are not finite; lower LR and continue "
+            f"from the newest checkpoint in {config.save_path}"
+        )
+    return metrics | {
+        "rows": len(rows),
+        "row_tokens": sum(len(row.tokens) for row in rows),
+        "trie_tokens": trie_tokens([row.inputs for row in rows]),
+        "seconds/log_probs": scored - began,
+        "seconds/update": updated - scored,
+    }
 
 
-# --- command line -------------------------------------------------------------------------------------------------
+def scores(
+    log_probs: Callable[[list[TrainRow]], list[list[float]]], steps: Sequence[Sequence[TrainRow]]
+) -> list[list[list[float]]]:
+    """For each step the log-probs of its rows; zeros for rows that are masked as a whole, which nothing counts."""
+    found = iter(log_probs([row for step in steps for row in step if any(row.loss_mask)]))
+    return [[next(found) if any(row.loss_mask) else [0.0] * row.response_length for row in step] for step in steps]
+
+
+# --- before anything is started -------------------------------------------------------------------------------------
+
+
+def checked(config: Config) -> Config:
+    """The config with a local model folder, TRAIN_PROCS and the engines' length.
+
+    Raises:
+        MemAgentError: it cannot be trained.
+    """
+    if not config.train_data:
+        raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
+    refuse_ignored(config, "local")
+    check_tracker(config)
+    check_evaluations(config)
+    if config.lora_rank and config.trainer_tp > 1:
+        raise ConfigError(f"LORA_RANK={config.lora_rank}: adapters are trained on whole matrices, not with "
+                          f"TP={config.tp}; set TP=1, where TRAIN_PROCS gives copies that share the rows")
+    if config.supervised and config.n_samples_per_prompt > 1:
+        logger.info("LOSS=sft: a row has one reply, N_SAMPLES_PER_PROMPT=%d is not read", config.n_samples_per_prompt)
+    check_plugins(config)
+    check_own_tasks(DataSource(config.train_data, config.seed), config)
+    for file in config.eval_files:
+        check_own_tasks(rows_of(config, file)[0], config)
+    folder = local_folder(config.hf_ckpt)
+    config = with_train_procs(config.replace(hf_ckpt=str(folder)), folder)
+    copies = config.train_procs // config.trainer_tp
+    if config.step_trajectories < copies:
+        raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
+    vocabulary = load_vocabulary(folder, config.trust_remote_code)
+    sized = with_engine_length(config, folder, vocabulary)
+    if config.eval_mode != "direct":
+        return sized
+    served = with_serving_length(config, folder, vocabulary)  # it shows more than a turn of training
+    return max(sized, served, key=lambda one: one.engine_max_len)
+
+
+# --- command line ---------------------------------------------------------------------------------------------------
+
 
 @one_line_errors("the same command continues from the newest checkpoint")
 def main(argv: Sequence[str] | None = None) -> int:

@@ -37,11 +37,11 @@ from ..checkpoints.hf_folder import check_weights
 from ..checkpoints.lora import adapters_off, add_adapters, merged_weights
 from ..checkpoints.torch_dist import stored_name
 from ..config import Config
-from . import process_group as parallel
 from .forward import response_log_probs
 from .loss import has_gradient, policy_loss, policy_metrics, row_weights, sft_loss, sft_metrics, token_batch
-from .packing import rank_micro_batches
+from .ranks import join
 from .rows import TrainRow
+from .tries import rank_micro_batches
 
 BETA1 = 0.9
 """AdamW's first momentum."""
@@ -57,7 +57,7 @@ class Trainer:
         ``share``: encode a prefix that rows share once; the benchmark and tests compare that with rows one by one.
         """
         megatron_cpu.prepare()
-        parallel.start(config.trainer_tp)
+        join(config.trainer_tp)
         self.config, self.share = config, share
         self.state = TrainState()
         self.bridge = build_bridge(config.hf_ckpt, ParallelStates.get_parallel_state())

@@ -15,7 +15,7 @@ from mem_agent.checkpoints import megatron_cpu
 from mem_agent.checkpoints.bridge import UnsupportedModel, build_bridge, build_model, expected_tensors
 from mem_agent.checkpoints.torch_dist import stored_name
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
-from mem_agent.training import process_group as parallel
+from mem_agent.training import ranks
 
 torch.set_num_threads(1)
 
@@ -61,7 +61,7 @@ def hf_dir(request, tmp_path_factory) -> Path:
 
 def megatron_model(hf_dir: Path, vocab_multiple: int = 1):
     megatron_cpu.prepare()
-    parallel.start(tp=1)
+    ranks.join(tp=1)
     bridge = build_bridge(hf_dir, ParallelStates.get_parallel_state(), vocab_multiple=vocab_multiple)
     model = build_model(bridge)
     with torch.no_grad():

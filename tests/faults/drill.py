@@ -29,7 +29,7 @@ import psutil
 
 from mem_agent.pocket.prepare import prepare
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
-from mem_agent.training.run_log import read_metrics
+from mem_agent.training.log import read_metrics
 
 from .faults import (
     DISK_FULL,

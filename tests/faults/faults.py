@@ -136,24 +136,25 @@ def observed_train() -> int:
     """Rank 0 alone announces."""
     from mem_agent.checkpoints import checkpoint
     from mem_agent.rollout_client import Endpoint
-    from mem_agent.serving.engine import EngineClient
+    from mem_agent.serving.control import EngineClient
     from mem_agent.training import train
-    from mem_agent.training.journal import Journal
-    from mem_agent.training.progress import Phase
+    from mem_agent.training.log import RunLog
+    from mem_agent.training.resume import Journal
+    from mem_agent.training.rollouts import Rollouts
     from mem_agent.training.trainer import Trainer
-    from mem_agent.training.watch import Watch
 
     announcer, sampling = Announcer(), False
 
-    def enter(_: Watch, phase: Phase, number: int | None = None) -> None:
+    def enter(_: RunLog, phase: str) -> None:
         nonlocal sampling
-        sampling = phase is Phase.SAMPLING
-        announcer.begin(number)
+        sampling = phase == "sampling"
+        announcer.begin(None)
 
     def say(moment: Moment) -> Callable[..., None]:
         return lambda *_, **__: announcer.announce(moment)
 
-    before(Watch, "enter", enter)
+    before(RunLog, "enter", enter)
+    before(Rollouts, "rollout", lambda _, number, first_group: announcer.begin(number))
     before(Endpoint, "parse_response",
            lambda *_: announcer.announce(Moment.SAMPLING if sampling else Moment.EVALUATION))
     before(Journal, "write", say(Moment.JOURNAL))

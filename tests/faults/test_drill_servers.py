@@ -15,7 +15,7 @@ from mem_agent.tests.faults.faults import (
     Moment,
 )
 from mem_agent.tests.faults.host_drill import host_drill
-from mem_agent.training.run_log import read_metrics
+from mem_agent.training.log import read_metrics
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(3600)]
 

@@ -31,7 +31,7 @@ def settings(torch_dist: Path, save_path: Path, **changed: Any) -> Config:
 
 
 def embedded(config: Config, rollouts: Sequence[str]) -> Outcome:
-    """The embedded host's trainer on the same files of rows, step by step as ``learning.learn`` does it."""
+    """The embedded host's trainer on the same files of rows, step by step as ``train.learn`` does it."""
     from mem_agent.training.rows import optimizer_steps, rows_from_train_data
     from mem_agent.training.trainer import Trainer
 

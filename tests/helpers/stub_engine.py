@@ -1,6 +1,6 @@
 """A stand-in for an inference server, run as a process of its own: ``python stub_engine.py PORT JOURNAL [OPTION...]``.
 
-It answers the control calls of ``mem_agent.serving.engine`` and appends each to the JOURNAL file as ``PORT CALL``.
+It answers the control calls of ``mem_agent.serving.control`` and appends each to the JOURNAL file as ``PORT CALL``.
 What it samples is a function of prompt and seed, as it is in a server whose requests have seeds.
 Where its environment has an engine's key, control calls are refused without it, as by the real ones.
 Options: ``dies`` prints a traceback and exits; ``dies-at-work`` fails its first request as vLLM does;

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from mem_agent.config import Config
-from mem_agent.serving import engine
+from mem_agent.serving import servers
 from mem_agent.serving.fleet import Fleet
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -45,7 +45,7 @@ class Stubs:
 def stubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stubs:
     """Import this name into the test module that wants it, and ``model``."""
     stubs = Stubs(tmp_path)
-    monkeypatch.setattr(engine, "engine_command", stubs.command)
+    monkeypatch.setattr(servers, "engine_command", stubs.command)
     return stubs
 
 

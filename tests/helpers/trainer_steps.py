@@ -53,7 +53,7 @@ def main(model: str, out: str, tp: int, other: str) -> None:
     from safetensors.torch import save_file
 
     from mem_agent.checkpoints import checkpoint
-    from mem_agent.training import process_group
+    from mem_agent.training import ranks
     from mem_agent.training.trainer import Trainer
 
     trainer = Trainer(make_config(model, tp=tp, train_procs=2))
@@ -77,7 +77,7 @@ def main(model: str, out: str, tp: int, other: str) -> None:
         (Path(out) / "result.json").write_text(json.dumps(result))
     else:
         assert exported == {}
-    process_group.stop()  # as a run does
+    ranks.leave()  # as a run does
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from mem_agent.pocket.prepare import prepare
 from mem_agent.system.ports import free_ports
 from mem_agent.tests.helpers.fake_host import recipe
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
-from mem_agent.training.run_log import read_metrics
+from mem_agent.training.log import read_metrics
 
 POCKET = Path(__file__).parents[2] / "pocket"
 QUESTIONS = 24

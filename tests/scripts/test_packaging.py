@@ -21,7 +21,7 @@ NAMES = {"yaml": "pyyaml", "dotenv": "python-dotenv", "math_verify": "math-verif
          "megatron": "megatron-core", "fsspec": "huggingface-hub", "sympy": "math-verify", "httpx": "openai",
          "yarl": "aiohttp", "markupsafe": "jinja2", "sklearn": "sentence-transformers"}
 """Module -> the distribution that has it or brings it along, unless their names are alike."""
-OTHERS = {"vllm", "wandb", "trackio", "swanlab", "mlflow"}
+OTHERS = {"vllm", "wandb"}
 """The engine, of requirements/*.txt, and trackers, which each user has of their own."""
 NOT_INSTALLED = {"benchmarks", "docs", "rehearsal", "tests"}
 """Rooms that need more than the pack declares, by requirements/*.txt."""

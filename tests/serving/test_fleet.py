@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,11 +16,10 @@ from aiohttp import web
 from safetensors.torch import load_file
 
 from mem_agent.config import Config, ConfigError
-from mem_agent.serving import engine, fleet, router
-from mem_agent.serving.engine import EngineError
-from mem_agent.serving.engine_key import VARIABLE, RequireKey
-from mem_agent.serving.fleet import Fleet
-from mem_agent.serving.sync_folder import SyncFolder
+from mem_agent.serving import control, fleet, servers
+from mem_agent.serving.control import ControlError, EngineClient
+from mem_agent.serving.engine_server import KEY_VARIABLE, RequireKey
+from mem_agent.serving.fleet import Fleet, write_weights
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.stub_fleet import SYNC, TENSORS, make_fleet, model, port_of, stubs
@@ -52,17 +52,14 @@ async def test_sync_order_on_every_engine_and_nothing_left_after_stop(stubs, mod
         assert len((await ask_router(running, "/workers"))["workers"]) == 2
         assert (await generate(running))["version"] == "7"
         started = groups(running)
-        folder = running._folder.path
+        folder = running._folder
         stored = load_file(folder / "model.safetensors")
         assert sorted(stored) == sorted(TENSORS) and torch.equal(stored["b.weight"], TENSORS["b.weight"])
         assert [f.name for f in folder.iterdir()] == ["model.safetensors"]
-        sockets = next(v for v in Path(f"/proc/{started[0]}/environ").read_text().split("\0") if "RPC_BASE" in v)
-        sockets = Path(sockets.partition("=")[2])
-        assert sockets.is_dir()
     for calls in stubs.calls().values():
         assert calls == ["update_weight_version", *SYNC]
     assert len(started) == 3 and [group_members(g) for g in started] == [[], [], []]
-    assert not folder.exists() and not sockets.exists()
+    assert not folder.exists()
 
 
 @pytest.mark.asyncio
@@ -84,17 +81,8 @@ async def test_missing_tensors_are_refused_before_any_engine_is_touched(stubs, m
 
 
 @pytest.mark.asyncio
-async def test_one_failed_reload_is_repeated_while_the_engine_stays_paused(stubs, model):
-    stubs.options = {0: [["bad-reload=1"]]}
-    async with make_fleet(model) as running:
-        await running.sync_weights(TENSORS, "1")
-        assert running.restarts == 0
-    assert list(stubs.calls().values()) == [["update_weight_version", "pause", "reload_policy", *SYNC]]
-
-
-@pytest.mark.asyncio
 async def test_an_engine_that_cannot_load_is_replaced_and_never_resumed(stubs, model):
-    stubs.options = {0: [["bad-reload=2"]]}
+    stubs.options = {0: [["bad-reload=1"]]}
     async with make_fleet(model) as running:
         [old] = running.engine_urls
         await running.sync_weights(TENSORS, "1")
@@ -111,7 +99,7 @@ async def test_an_engine_that_dies_while_it_is_given_weights_is_replaced_without
     stubs.options = {0: [["dies-in-reload"]]}
     async with make_fleet(model) as running:
         [old] = running.engine_urls
-        async with asyncio.timeout(engine.RELOAD_TIMEOUT_S / 2):
+        async with asyncio.timeout(control.RELOAD_TIMEOUT_S / 2):
             await running.sync_weights(TENSORS, "1")
         [new] = running.engine_urls
         assert running.restarts == 1 and (await generate(running))["version"] == "1"
@@ -216,7 +204,7 @@ async def test_an_engine_never_serves_the_starting_weights_under_the_name_of_oth
     """The folder of the weights is gone between two syncs: systemd's RemoveIPC empties /dev/shm."""
     async with make_fleet(model) as running:
         await running.sync_weights(TENSORS, "5")
-        shutil.rmtree(running._folder.path)
+        shutil.rmtree(running._folder)
         [engine] = running._engines
         engine.process.stop(0.0)
         with pytest.raises(FleetError, match=r"model\.safetensors: was removed .* same command continues") as error:
@@ -229,21 +217,19 @@ async def test_an_engine_never_serves_the_starting_weights_under_the_name_of_oth
 async def test_a_sync_makes_the_folder_of_the_weights_again(stubs, model):
     async with make_fleet(model) as running:
         await running.sync_weights(TENSORS, "1")
-        shutil.rmtree(running._folder.path)
+        shutil.rmtree(running._folder)
         await running.sync_weights(TENSORS, "2")
         assert (await generate(running))["version"] == "2" and running.restarts == 0
-    assert not running._folder.path.exists()
+    assert not running._folder.exists()
 
 
 def test_tied_and_strided_tensors_can_be_stored(tmp_path):
-    folder = SyncFolder(tmp_path)
     embedding = torch.arange(12.0).reshape(3, 4)
-    assert not folder.written
-    folder.write({"embed": embedding, "head": embedding, "t": embedding.t(), "p": torch.nn.Parameter(embedding[1:])})
-    assert folder.written
-    stored = load_file(folder.file)
-    assert torch.equal(stored["head"], embedding) and torch.equal(stored["t"], embedding.t())
-    assert torch.equal(stored["p"], embedding[1:])
+    parts = {"embed": embedding, "head": embedding, "t": embedding.t(), "p": torch.nn.Parameter(embedding[1:])}
+    write_weights(parts, tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(stored[name], tensor) for name, tensor in parts.items())
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.asyncio
@@ -259,14 +245,14 @@ async def test_a_run_that_goes_on_may_lose_a_server_again(stubs, model, monkeypa
 
 def test_engine_command_line_golden():
     config = Config(engine_max_len=1024, engine_args="--max-num-seqs 16 --x 'a b'", seed=3)
-    command = engine.engine_command(config, Path("/models/m"), 20001, "cpu", 1)
+    command = servers.engine_command(config, Path("/models/m"), 20001, "cpu", 1)
     assert command[0] == sys.executable
     assert shlex.join(command[1:]) == (
         "-P -m mem_agent.serving.engine_server --model /models/m --served-model-name policy "
         "--host 127.0.0.1 --port 20001 --max-model-len 1024 "
         "--seed 4 --logprobs-mode processed_logprobs --generation-config vllm "
-        "--worker-extension-cls mem_agent.serving.engine_extension.PolicyReload "
-        "--middleware mem_agent.serving.engine_key.RequireKey --enable-prefix-caching "
+        "--worker-extension-cls mem_agent.serving.engine_server.PolicyReload "
+        "--middleware mem_agent.serving.engine_server.RequireKey --enable-prefix-caching "
         "--enable-prompt-tokens-details --dtype float32 --max-num-seqs 64 --block-size 32 "
         "--enable-scale-out --disable-uvicorn-access-log "
         "--no-enable-chunked-prefill --max-num-batched-tokens 4096 --kv-cache-memory-bytes 1073741824 "
@@ -276,11 +262,11 @@ def test_engine_command_line_golden():
 
 def test_flags_that_no_shell_could_read_are_a_bad_setting():
     with pytest.raises(ConfigError, match="ENGINE_ARGS"):
-        engine.engine_command(Config(engine_args="--x 'a"), Path("/models/m"), 20001, "cpu", 0)
+        servers.engine_command(Config(engine_args="--x 'a"), Path("/models/m"), 20001, "cpu", 0)
 
 
 def test_engine_environment_golden():
-    env = engine.engine_environment({"PATH": "/bin", "VLLM_CPU_KVCACHE_SPACE": "4", "OMP_NUM_THREADS": "8"}, "cpu", 0)
+    env = servers.engine_environment({"PATH": "/bin", "VLLM_CPU_KVCACHE_SPACE": "4", "OMP_NUM_THREADS": "8"}, "cpu", 0)
     assert env == {
         "PATH": "/bin", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
@@ -288,7 +274,7 @@ def test_engine_environment_golden():
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
     }
     own = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1024"}
-    assert own.items() <= engine.engine_environment(own, "cpu", 0).items()
+    assert own.items() <= servers.engine_environment(own, "cpu", 0).items()
 
 
 @pytest.mark.parametrize(("visible", "count", "expected"), [
@@ -297,20 +283,20 @@ def test_engine_environment_golden():
 ])
 def test_engines_get_gpus_that_exist_in_turns(monkeypatch, visible, count, expected):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    found = [engine.engine_environment({"CUDA_VISIBLE_DEVICES": visible}, "cuda", i) for i in range(3)]
+    found = [servers.engine_environment({"CUDA_VISIBLE_DEVICES": visible}, "cuda", i) for i in range(3)]
     assert [env["CUDA_VISIBLE_DEVICES"] for env in found] == expected
 
 
 def test_without_a_gpu_an_engine_on_one_is_a_bad_setting(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES"):
-        engine.engine_environment({}, "cuda", 0)
+        servers.engine_environment({}, "cuda", 0)
 
 
 def test_engines_on_cuda_are_compiled(monkeypatch):
     """vLLM 0.32 compiles ahead of time, and fails with TORCHDYNAMO_DISABLE. Here was no GPU to run it on."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert "TORCHDYNAMO_DISABLE" not in engine.engine_environment({"TORCHDYNAMO_DISABLE": "1"}, "cuda", 0)
+    assert "TORCHDYNAMO_DISABLE" not in servers.engine_environment({"TORCHDYNAMO_DISABLE": "1"}, "cuda", 0)
 
 
 @pytest.mark.parametrize(("engines", "gpus", "share"), [(1, 1, "0.7"), (2, 2, "0.7"), (2, 1, "0.35"), (3, 2, "0.35")])
@@ -318,18 +304,18 @@ def test_engines_take_their_share_of_a_gpus_memory(monkeypatch, engines, gpus, s
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     config = Config(num_engines=engines)
-    command = engine.engine_command(config, Path("/models/m"), 20001, "cuda", 0)
+    command = servers.engine_command(config, Path("/models/m"), 20001, "cuda", 0)
     assert command[command.index("--gpu-memory-utilization") + 1] == share
     assert "bfloat16" in command and "--enforce-eager" not in command
 
 
 def test_router_command_line_golden():
-    command = router.router_command(20001, 20002)
+    command = servers.router_command(20001, 20002)
     assert " ".join(command[1:]).startswith(
         "-P -m vllm_router.launch_router --host 127.0.0.1 --port 20001 --prometheus-host 127.0.0.1 "
         "--prometheus-port 20002 --policy sticky_least_loaded --log-level warning --request-timeout-secs 600 "
     )
-    assert router.router_environment({"HTTP_PROXY": "http://p"})["NO_PROXY"] == "127.0.0.1,localhost"
+    assert servers.router_environment({"HTTP_PROXY": "http://p"})["NO_PROXY"] == "127.0.0.1,localhost"
 
 
 @pytest.mark.asyncio
@@ -352,7 +338,7 @@ async def test_a_fleet_is_out_of_service_without_its_router_or_without_its_last_
     ("/health", b"", True),
 ])
 async def test_control_calls_need_the_key(monkeypatch, path, header, passed):
-    monkeypatch.setenv(VARIABLE, "key")
+    monkeypatch.setenv(KEY_VARIABLE, "key")
     reached, sent = [], []
 
     async def app(scope, receive, send):
@@ -369,7 +355,7 @@ async def test_control_calls_need_the_key(monkeypatch, path, header, passed):
 def test_only_engines_on_cpu_are_forked(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     config = Config(engine_max_len=64)
-    modules = [engine.engine_command(config, tmp_path, 1, device, 0)[3] for device in ("cpu", "cuda")]
+    modules = [servers.engine_command(config, tmp_path, 1, device, 0)[3] for device in ("cpu", "cuda")]
     assert modules == ["mem_agent.serving.engine_server", "vllm.entrypoints.openai.api_server"]
 
 
@@ -386,6 +372,23 @@ async def test_a_server_that_answers_something_else_is_one_line():
     await site.start()
     url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
     async with aiohttp.ClientSession() as session:
-        with pytest.raises(EngineError, match=r"/pause.* answered 502: <html>a proxy"):
-            await engine.EngineClient(url, session).pause()
+        with pytest.raises(ControlError, match=r"/pause.* answered 502: <html>a proxy"):
+            await EngineClient(url, session).load(Path(), "1")
     await runner.cleanup()
+
+FORKED = """
+from mem_agent.serving.engine_server import fork_engines
+fork_engines()
+from vllm.v1.engine import utils
+print(utils.get_mp_context().get_start_method())
+"""
+
+
+@pytest.mark.parametrize(("env", "code", "said"), [
+    ({"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}, 0, "fork"),
+    ({"OMP_NUM_THREADS": "2"}, 1, "OpenMP threads that are gone"),
+])
+def test_vllm_forks_its_engine_where_it_has_one_thread(env, code, said):
+    env = servers.engine_environment(os.environ, "cpu", 0) | env
+    done = subprocess.run([sys.executable, "-c", FORKED], env=env, capture_output=True, text=True)
+    assert done.returncode == code and said in done.stdout + done.stderr

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from mem_agent.config import Config
 from mem_agent.rollout_client import Dialect, Endpoint
-from mem_agent.serving.engine import EngineError
+from mem_agent.serving.control import ControlError
 from mem_agent.serving.fleet import Fleet
 from mem_agent.tests.helpers.listeners import listeners
 from mem_agent.tests.helpers.patience import wait_for
@@ -152,16 +152,16 @@ async def test_a_later_group_meets_no_block_of_old_weights_after_a_reset_that_wa
     [engine] = running.engine_clients
     waiting = await long_request(running)
     await engine.call("POST", "/pause?mode=keep&clear_cache=false")
-    with pytest.raises(EngineError, match="/reset_prefix_cache was refused"):
+    with pytest.raises(ControlError, match="/reset_prefix_cache was refused"):
         await engine.reset_prefix_cache()
     await engine.reload_weights(folders[0])
-    await engine.resume()
+    await engine.call("POST", "/resume")
     stale, cached = await asked(running, prompt, "group-1")
     assert cached > 300 and log_prob_gap(policies[0], prompt, stale, 1.0) > 1e-3
     fresh, cached = await asked(running, prompt, "group-2")
     assert cached == 0 and log_prob_gap(policies[0], prompt, fresh, 1.0) < 1e-4
     await waiting
-    await engine.load(folders[2], "2", "abort", 10.0)
+    await engine.load(folders[2], "2")
 
 
 @pytest.mark.parametrize("call", ["POST /collective_rpc", "POST /pause", "GET /weight_info", "POST /health/../pause"])

@@ -11,7 +11,8 @@ from aiohttp import web
 
 from mem_agent.agents.records import TurnKind, TurnRequest
 from mem_agent.rollout_client import Dialect, Endpoint, How, RouterClient
-from mem_agent.serving.router import RouterAdmin, router_command, router_environment
+from mem_agent.serving import control
+from mem_agent.serving.servers import router_command, router_environment
 from mem_agent.system.ports import free_ports
 from mem_agent.system.processes import ChildProcess, wait_until_healthy
 from mem_agent.tests.helpers.fake_router import vllm_answer
@@ -60,7 +61,7 @@ async def served(folder, *engines):
     async with AsyncExitStack() as stack:
         stack.callback(child.stop, 0.0)
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        admin = RouterAdmin(f"http://127.0.0.1:{port}", session)
+        admin = control.RouterClient(f"http://127.0.0.1:{port}", session)
         await wait_until_healthy(child, admin.alive, 60.0)
         for engine in engines:
             await engine.start()

@@ -19,8 +19,8 @@ __all__ = ["model", "stubs"]
 def test_serve_announces_its_url_and_stops_cleanly_on_sigterm(stubs, model, tmp_path):
     config = Config(save_path=str(tmp_path / "run")).model_dump()
     code = (
-        "import sys; from mem_agent.config import Config; from mem_agent.serving import engine, serve_engines\n"
-        f"engine.engine_command = lambda c, m, port, d, i: [sys.executable, {str(STUB)!r}, str(port), "
+        "import sys; from mem_agent.config import Config; from mem_agent.serving import serve_engines, servers\n"
+        f"servers.engine_command = lambda c, m, port, d, i: [sys.executable, {str(STUB)!r}, str(port), "
         f"{str(stubs.journal)!r}, 'child']\n"
         f"Config.from_env = classmethod(lambda cls, *_, **__: cls(**{config!r}))\n"
         f"sys.exit(serve_engines.main(['--model', {str(model)!r}, '--url-file', {str(tmp_path / 'url')!r}]))"

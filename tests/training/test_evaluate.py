@@ -14,10 +14,9 @@ from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.results import read_rows
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
-from mem_agent.training import side as side_of_a_run
+from mem_agent.training import rollouts
 from mem_agent.training import train as loop
 from mem_agent.training.evaluate import check_before, evaluate_between, evaluate_model, evaluates_after
-from mem_agent.training.progress import Counts
 
 POCKET = Path(__file__).parents[2] / "pocket"
 READS = {"engine_max_len": 256, "mem_chunk_tokens": 32, "mem_max_memory": 8, "mem_max_final": 12,
@@ -149,10 +148,15 @@ def test_an_evaluation_that_a_dead_engine_spoilt_is_asked_again_with_empty_cache
 @pytest.mark.parametrize("loss,evaluates,versions", [
     ("grpo", False, ["4"]), ("grpo", True, ["4"]), ("sft", False, []), ("sft", True, ["4"]),
 ])
-def test_engines_get_weights_once_and_under_sft_only_to_be_evaluated(loss, evaluates, versions, config, tmp_path):
+def test_engines_get_weights_once_and_under_sft_only_to_be_evaluated(
+    loss, evaluates, versions, config, tmp_path, monkeypatch
+):
     given, weights = [], {"a": object()}
 
     class Engines:
+        def __init__(self, config, model):
+            pass
+
         async def start(self):
             pass
 
@@ -162,33 +166,27 @@ def test_engines_get_weights_once_and_under_sft_only_to_be_evaluated(loss, evalu
 
         stop = start
 
-    class Sampling(side_of_a_run.Side):
-        async def _sample(self, number, first_group):
-            raise AssertionError("nothing is sampled here")
-
+    monkeypatch.setattr(rollouts, "Fleet", Engines)
     run = config.replace(loss=loss, train_data=str(tmp_path / "dev.jsonl"))
-    side = Sampling(run, Engines())
-    loop.sync(side, SimpleNamespace(config=run, export_hf=lambda: weights), 4, evaluates=evaluates)
-    side.close()
+    source = rollouts.Rollouts(run)
+    loop.sync(source, SimpleNamespace(config=run, export_hf=lambda: weights), 4, evaluates=evaluates)
+    source.close()
     assert given == versions
 
 
 # --- in a run -------------------------------------------------------------------------------------------------------
 
 
-class Side:
-    """A rollout side that writes down what is asked of it."""
+class Source:
+    """Rollouts that write down what is asked of them."""
 
-    made: "Side"
+    made: "Source"
 
     def __init__(self, config, evaluate=False):
-        self.calls, Side.made = ["before"] * evaluate, self
+        self.calls, Source.made = ["before"] * evaluate, self
 
-    def wait_until_ready(self):
+    def begin(self, first):
         self.calls.append("ready")
-
-    def counts(self):
-        return Counts()
 
     def evaluate(self, name, model):
         self.calls.append(f"{name} {model.name}")
@@ -202,13 +200,13 @@ class Side:
     ({"convert": True}, ["ready", "sync 2", "closed"]),
 ])
 def test_a_run_evaluates_before_its_first_weights_and_after_its_last(options, calls, config, monkeypatch):
-    monkeypatch.setattr("mem_agent.training.rollout_side.RolloutSide", Side)
+    monkeypatch.setattr(rollouts, "Rollouts", Source)
     monkeypatch.setattr("mem_agent.training.trainer.Trainer", lambda config: None)
     monkeypatch.setattr(loop, "resume", lambda config, trainer: (config.num_rollout, 0))
-    monkeypatch.setattr(loop, "sync", lambda side, trainer, version: side.calls.append(f"sync {version}"))
+    monkeypatch.setattr(loop, "sync", lambda source, trainer, version: source.calls.append(f"sync {version}"))
     monkeypatch.setattr(loop, "convert_last", lambda config: Path("hf/iter_0000001"))
     assert loop.train(config.replace(num_rollout=2), **options)
-    assert Side.made.calls == calls
+    assert Source.made.calls == calls
 
 
 def test_a_run_that_had_ended_leaves_the_rest_to_its_caller(config, tmp_path, monkeypatch):

@@ -16,8 +16,8 @@ from mem_agent.training.loss import (
     sft_metrics,
     token_batch,
 )
-from mem_agent.training.packing import rank_micro_batches
 from mem_agent.training.rows import TrainRow
+from mem_agent.training.tries import rank_micro_batches
 
 TRAJECTORY, TOKEN = Config(loss_agg="trajectory", kl_coef=0.1), Config(loss_agg="token", kl_coef=0.1)
 

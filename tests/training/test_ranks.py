@@ -1,18 +1,79 @@
-"""Ranks of one machine meet in a file, talk over loopback, and the one that dies is named.
+"""How many processes train, that they meet and talk over loopback, and that the one that dies is named."""
 
-Rank 0 fails before it is seen who died; nothing of the ranks can be reached from outside.
-"""
-
+import json
+import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from mem_agent.config import Config
+from mem_agent.checkpoints.hf_folder import HfTensors
+from mem_agent.checkpoints.hf_model import parameter_count
+from mem_agent.config import Config, write_settings
 from mem_agent.system.errors import MemAgentError
 from mem_agent.system.processes import ChildProcess, ProcessError
 from mem_agent.training import ranks
+from mem_agent.training.ranks import train_processes, with_train_procs
+
+POCKET = Path(__file__).parents[2] / "pocket" / "start"
+GIB = 2**30
+POCKET_SIZE, SMOL = 2_500_000, 135_000_000
+
+
+@pytest.mark.parametrize("parameters,cores,gpus,tp,memory,expected", [
+    (POCKET_SIZE, 2, 0, 1, 24 * GIB, 1),
+    (POCKET_SIZE, 64, 0, 1, 24 * GIB, 1),
+    (SMOL, 1, 0, 1, 24 * GIB, 1),
+    (SMOL, 2, 0, 1, 24 * GIB, 2),
+    (SMOL, 16, 0, 1, 24 * GIB, 2),  # more were not measured
+    (SMOL, 2, 0, 2, 24 * GIB, 2),  # one copy, halved
+    (SMOL, 4, 0, 2, 24 * GIB, 4),
+    (SMOL, 2, 0, 1, 8 * GIB, 1),  # two copies of 3 GiB would not leave half of it
+    (7_000_000_000, 64, 0, 1, 512 * GIB, 1),
+    (SMOL, 16, 4, 1, 512 * GIB, 1),
+    (SMOL, 16, 4, 2, 512 * GIB, 2),
+])
+def test_how_many_processes(parameters, cores, gpus, tp, memory, expected):
+    assert train_processes(parameters, cores, gpus, tp, memory) == expected
+
+
+def test_parameters_are_counted_from_the_config():
+    stored = sum(math.prod(shape) for shape in HfTensors(POCKET).shapes.values())
+    assert parameter_count(json.loads((POCKET / "config.json").read_text())) == pytest.approx(stored, rel=0.005)
+    smollm2 = {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,
+               "intermediate_size": 1536, "vocab_size": 49152, "tie_word_embeddings": True}
+    assert parameter_count(smollm2) == pytest.approx(134_515_008, rel=0.001)  # HuggingFaceTB/SmolLM2-135M's tensors
+    assert parameter_count({}) == 0
+
+
+@pytest.fixture
+def larger(tmp_path, monkeypatch):
+    """A model that two processes train, on a machine of two cores."""
+    monkeypatch.setattr(ranks, "_cores", lambda: 2)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr(ranks, "WORTH_A_PROCESS", 1)
+    return Config(save_path=str(tmp_path / "run"), hf_ckpt=str(POCKET))
+
+
+def test_it_is_found_only_where_it_is_not_given(larger):
+    assert with_train_procs(larger, POCKET).train_procs == 2
+    given = Config(save_path=larger.save_path, train_procs=1)
+    assert with_train_procs(given, POCKET) is given
+    one = Config(save_path=larger.save_path, rollout_batch_size=1, n_samples_per_prompt=1)
+    assert with_train_procs(one, POCKET).train_procs == 1  # one trajectory a step has no two shares
+
+
+def test_a_run_keeps_what_it_began_with_on_another_machine(larger, monkeypatch):
+    write_settings(with_train_procs(larger, POCKET))
+    monkeypatch.setattr(ranks, "_cores", lambda: 1)
+    assert with_train_procs(larger, POCKET).train_procs == 2
+    other = Config(save_path=larger.save_path, tp=4)
+    assert with_train_procs(other, POCKET).train_procs == 4  # halves of a model are no quarters
+
+
+# --- started, and met ------------------------------------------------------------------------------------------------
 
 DYING = "import sys; sys.stdin.read(); print('MemoryError: none left'); sys.exit(3)"
 
@@ -45,27 +106,29 @@ def test_an_error_of_rank_zero_itself_passes(tmp_path, monkeypatch):
 
 RANK = """
 import os, sys, torch, torch.distributed as dist
-from mem_agent.training import process_group
-process_group.start(1)
+from mem_agent.training import ranks
+ranks.join(1)
 total = torch.ones(1)
 dist.all_reduce(total)
 from mem_agent.tests.helpers.listeners import listeners
-print(int(total), *sorted({address for address, _ in listeners([os.getpid()])}))
+addresses = sorted({address for address, _ in listeners([os.getpid()])})
+print(int(total), os.environ["GLOO_SOCKET_IFNAME"], os.environ["NCCL_SOCKET_IFNAME"], *addresses)
 dist.barrier()
-process_group.stop()
+ranks.leave()
 """
 
 
 def start(**env: str) -> subprocess.Popen[str]:
     clean = {name: value for name, value in os.environ.items() if not name.endswith("SOCKET_IFNAME")}
-    clean |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    clean |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "NCCL_SOCKET_IFNAME": "eth7"}
     return subprocess.Popen([sys.executable, "-c", RANK], env=clean | env, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_real_ranks_listen_on_loopback_alone(tmp_path, number):
+def test_real_ranks_listen_on_loopback_alone_and_the_users_interfaces_stay(tmp_path, number):
     meeting = {ranks.MEETING: str(tmp_path / "store"), "WORLD_SIZE": str(number)} if number > 1 else {}
     started = [start(**meeting, **({"RANK": str(i), "LOCAL_RANK": str(i)} if meeting else {})) for i in range(number)]
     for process in started:
-        total, *addresses = process.communicate()[0].split()
-        assert process.returncode == 0 and int(total) == number and set(addresses) <= {"127.0.0.1", "::1"}, addresses
+        total, gloo, nccl, *addresses = process.communicate()[0].split()
+        assert (int(total), gloo, nccl) == (number, "lo", "eth7")
+        assert process.returncode == 0 and set(addresses) <= {"127.0.0.1", "::1"}, addresses

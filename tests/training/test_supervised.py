@@ -14,12 +14,12 @@ from mem_agent import rollout
 from mem_agent.config import Config, ConfigError
 from mem_agent.hooks.host import embedded_args
 from mem_agent.hooks.sample import Sample
+from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
-from mem_agent.training import supervised_side, train
-from mem_agent.training.group_rollout import RolloutError
+from mem_agent.training import rollouts, train
+from mem_agent.training.log import progress_line, read_metrics
+from mem_agent.training.rollouts import Rollouts
 from mem_agent.training.rows import TrainRow
-from mem_agent.training.run_log import progress_line, read_metrics
-from mem_agent.training.supervised_side import SupervisedSide
 from mem_agent.training.trainer import Trainer
 
 ANSWERS = {"Where is Anna?": "Paris", "Where is Carl?": "Berlin", "Which house?": "the blue one", "How many?": "seven"}
@@ -54,9 +54,9 @@ def run_of(model: Path, folder: Path, rows=SOLVED, **settings) -> Config:
 
 
 def rollout_of(config: Config, number: int = 0, first: int = 0):
-    side = SupervisedSide(config)
+    side = Rollouts(config)
     try:
-        side.wait_until_ready()
+        side.begin(number)
         return side.rollout(number, first)
     finally:
         side.close()
@@ -117,7 +117,7 @@ def test_a_row_that_cannot_be_taught_is_counted_and_masked(model, tmp_path, row,
     found = rollout_of(config)
     assert (found.metrics["failed"], found.metrics[f"failed/{kind}"]) == (1, 1)
     assert [any(mask) for mask in found.train_data["loss_masks"]] == [True] * 3 + [False]
-    with pytest.raises(RolloutError) as error:
+    with pytest.raises(MemAgentError) as error:
         rollout_of(run_of(model, tmp_path / "all", [row], rollout_batch_size=2, **READING))
     assert named in str(error.value) and "\n" not in str(error.value)
 
@@ -130,7 +130,7 @@ def no_engines(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("an engine was made")
 
-    monkeypatch.setattr(supervised_side, "Fleet", refuse)
+    monkeypatch.setattr(rollouts, "Fleet", refuse)
 
 
 def exact(config: Config) -> list[dict[str, float]]:
@@ -150,7 +150,7 @@ def test_a_few_steps_teach_the_replies(model, tmp_path, tokenizer, no_engines):
     assert len(lines) == 30 and lines[0]["loss"] > 4 and lines[-1]["loss"] < 0.1
     assert "kl" not in lines[0] and lines[0]["tokens"] == sum(rollout_of(config).train_data["response_lengths"])
     line = progress_line(0, 30, lines[0])
-    assert line.startswith("rollout 1/30 | turns 1.0 | loss +") and "reward" not in line and "kl" not in line
+    assert line.startswith("rollout 1/30 | turns 1.0 | rows 4 | loss +") and "reward" not in line and "kl" not in line
     plain = AutoModelForCausalLM.from_pretrained(Path(config.save_path) / "hf" / "iter_0000029")
     for row in rollout_of(config).train_data["tokens"]:
         prompt, _, reply = tokenizer.decode(row).partition("assistant\n")
@@ -241,8 +241,8 @@ def test_engines_start_where_something_is_evaluated_and_get_weights_for_it_alone
         fleet.calls.append(name)
         return ""
 
-    monkeypatch.setattr(supervised_side, "Fleet", FakeFleet)
-    monkeypatch.setattr("mem_agent.training.side.evaluate_model", evaluated)
+    monkeypatch.setattr(rollouts, "Fleet", FakeFleet)
+    monkeypatch.setattr("mem_agent.training.rollouts.evaluate_model", evaluated)
     monkeypatch.setattr(train, "check_before", lambda config: None)
     train.train(run_of(model, tmp_path, num_rollout=2), evaluate=True)
     [fleet] = FakeFleet.made

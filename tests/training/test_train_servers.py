@@ -14,7 +14,7 @@ from mem_agent.config import load_yaml
 from mem_agent.pocket.prepare import prepare
 from mem_agent.system.files import folder_lock
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
-from mem_agent.training.run_log import read_metrics
+from mem_agent.training.log import read_metrics
 
 START = Path(__file__).parents[2] / "pocket" / "start"
 

@@ -1,9 +1,6 @@
-"""One vLLM server: how it is started, and the calls that control it.
+"""How the servers of a fleet are started: vLLM engines, and the vLLM router in front of them.
 
-Control calls go straight to the server's own URL. The router would pass them to whichever single worker it likes.
-Every call either did what it says or raises ``EngineError``; nothing here retries.
-
-Settings that are more than taste:
+Settings of an engine that are more than taste:
 
 - ``--logprobs-mode processed_logprobs``: the returned log-probs are those of the distribution that was sampled from,
   at any temperature.
@@ -14,25 +11,31 @@ Settings that are more than taste:
   trainer needs. ``VLLM_CPU_KVCACHE_SPACE`` is removed because it would override ``--kv-cache-memory-bytes``. Dynamo is
   off because even an eager server would otherwise run a C++ compiler for many seconds within the first request. The
   engine process is forked from the API server's, which has imported vLLM already (``engine_server.py``).
+
+The router is one address for generation. It starts empty and only learns of engines whose weights were verified; a
+worker that it finds again by its own health check would come back with stale weights, so replaced engines get a new
+port and are removed there first. Requests with one ``X-Session-ID`` go to one engine, so those that share a key find
+its prefix cache (``rollout_client``). A new key goes to the engine with the fewest bound keys. A key stays bound until
+the client ends it, its engine is gone, or two hours have passed since its last request. If keys were never ended, the
+counts would show past load, and fast and slow engines would get new keys in equal numbers. Keys cost 0.2 KB each (79
+MB before, 119 MB after 200,000 keys). A consistent hash would put 4 groups on 2 engines as 3 and 1, or worse, five
+times of eight.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ..config import Config, ConfigError
-from ..rollout_client import GENERATE
-from ..system.gather import watched
+from ..rollout_client import TIMEOUT_S
 from ..system.plugins import shell_words
-from ..system.processes import FleetError
 from ..system.python_command import python_module
-from .control import CONTROL_TIMEOUT_S, ControlClient
+from .control import ADMIT_TIMEOUT_S
 
 Device = Literal["cpu", "cuda"]
-PauseMode = Literal["abort", "wait", "keep"]
 
 SERVER = "vllm.entrypoints.openai.api_server"
 FORKING_SERVER = "mem_agent.serving.engine_server"
@@ -41,19 +44,12 @@ SERVED_NAME = "policy"
 """What requests may put into their ``model`` field."""
 SEQUENCES, BLOCK_TOKENS, KV_BYTES, GPU_SHARE = 64, 32, 2**30, 0.7
 """Decoded at once; of a cache block, in which prefixes are shared; of the cache on CPU; of a GPU that engines take."""
-RELOAD_TIMEOUT_S, LOOK_EVERY_S = 600.0, 5.0
-"""Weights may take minutes to be read; that often is looked whether the engine still lives."""
-HUNG_TIMEOUT_S = 20.0
-"""An idle engine answers within milliseconds; one that takes this long twice is taken for hung. A busy one answers
-between two steps, and on CPU a step of a long prompt may take minutes."""
+REQUEST_TIMEOUT_S = int(TIMEOUT_S)
+"""For one generation request; the router's flag takes whole seconds."""
 KERNELS = "64"
 """As many oneDNN keeps, by shape, of those that it compiled, unless ONEDNN_PRIMITIVE_CACHE_CAPACITY says otherwise. By
 its own default, 1,024, a pocket engine grows from 640 to 1,110 MB within 6,000 requests; with 64 it stays at 684, and
 takes the same CPU time (51.7 s for 3,872 requests against 50.5; vLLM 0.32, AMD EPYC, once each)."""
-
-
-class EngineError(FleetError):
-    """A control call failed: the message names server, call and answer."""
 
 
 def engine_command(config: Config, model: Path, port: int, device: Device, index: int) -> list[str]:
@@ -67,8 +63,8 @@ def engine_command(config: Config, model: Path, port: int, device: Device, index
         "--seed", str(config.seed + index),
         "--logprobs-mode", "processed_logprobs",
         "--generation-config", "vllm",
-        "--worker-extension-cls", "mem_agent.serving.engine_extension.PolicyReload",
-        "--middleware", "mem_agent.serving.engine_key.RequireKey",
+        "--worker-extension-cls", "mem_agent.serving.engine_server.PolicyReload",
+        "--middleware", "mem_agent.serving.engine_server.RequireKey",
         "--enable-prefix-caching", "--enable-prompt-tokens-details",
         *engine_options(config, device),
     ]
@@ -122,71 +118,27 @@ def engine_environment(base: Mapping[str, str], device: Device, index: int) -> d
     return env | {"CUDA_VISIBLE_DEVICES": gpus[index % len(gpus)]}
 
 
-class EngineClient(ControlClient):
-    """The control calls of the server at ``url``."""
+def router_command(port: int, metrics_port: int) -> list[str]:
+    """The command line of a router without workers on 127.0.0.1."""
+    return [
+        *python_module("vllm_router.launch_router"),
+        "--host", "127.0.0.1", "--port", str(port),
+        "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port),
+        "--policy", "sticky_least_loaded", "--log-level", "warning",
+        # A hung engine is never retried by the router: its requests end by this clock.
+        "--request-timeout-secs", str(REQUEST_TIMEOUT_S),
+        # Tolerant of an engine that is slow under load, quick enough that new requests avoid a dead one.
+        "--health-check-interval-secs", "2", "--health-check-timeout-secs", "5",
+        "--health-failure-threshold", "2", "--health-success-threshold", "1",
+        "--worker-startup-timeout-secs", str(ADMIT_TIMEOUT_S), "--worker-startup-check-interval", "1",
+        # Two tries move a request from a dead engine to a living one; waiting longer is the client's business.
+        "--retry-max-retries", "2", "--retry-initial-backoff-ms", "100", "--retry-max-backoff-ms", "1000",
+        # The default keeps a circuit open for a minute: with one engine that is a minute of refused requests.
+        "--cb-failure-threshold", "5", "--cb-success-threshold", "1", "--cb-timeout-duration-secs", "5",
+        "--max-concurrent-requests", "32768", "--queue-size", "32768",
+    ]
 
-    kind = "engine"
-    error = EngineError
 
-    async def healthy(self, timeout_s: float = 5.0) -> bool:
-        """Whether the API server answers and its engine did not die. A hung engine can still look healthy here."""
-        return await self.answers("/health", timeout_s)
-
-    async def try_out(self, timeout_s: float) -> None:
-        """Have a prompt read and a token decoded. No cache block is filled and no random number drawn by it."""
-        params = {"max_tokens": 2, "temperature": 0, "ignore_eos": True}
-        await self.call("POST", GENERATE, {"token_ids": [0, 0], "sampling_params": params}, timeout_s)
-
-    async def load(self, folder: Path, version: str, mode: PauseMode, drain_timeout_s: float) -> None:
-        """From whatever it serves to ``folder``'s weights as ``version``, with nothing cached from before.
-
-        An ``EngineError`` anywhere leaves it paused, which is the state in which this can be called again.
-        """
-        await self.pause(mode, CONTROL_TIMEOUT_S + (drain_timeout_s if mode == "wait" else 0.0))
-        await self.reload_weights(folder)
-        await self.name_weights(version)
-        await self.reset_prefix_cache()
-        await self.resume()
-
-    async def name_weights(self, version: str) -> None:
-        """Set the version and see that the server reports it."""
-        await self.update_weight_version(version)
-        if (found := await self.weight_info()) != version:
-            raise FleetError(f"engine {self.url} reports weight version {found!r} instead of {version!r}; "
-                             "it is not a server of this fleet or does not support weight updates")
-
-    async def pause(self, mode: PauseMode = "abort", timeout_s: float = CONTROL_TIMEOUT_S) -> None:
-        """Stop scheduling. abort: requests in flight return what they have; wait: they finish; keep: they freeze."""
-        await self.call("POST", f"/pause?mode={mode}", timeout_s=timeout_s)
-
-    async def resume(self) -> None:
-        await self.call("POST", "/resume")
-
-    async def reload_weights(self, folder: Path, timeout_s: float = RELOAD_TIMEOUT_S) -> None:
-        """Load ``folder``'s safetensors in place. After a failure the weights are broken: keep it paused."""
-        body = {"method": "reload_policy", "kwargs": {"weights_path": str(folder)}}
-        await self._while_it_lives(self.call("POST", "/collective_rpc", body, timeout_s))
-
-    async def update_weight_version(self, version: str) -> None:
-        """Name the loaded weights; every later token is reported with this name."""
-        await self.call("POST", "/update_weight_version", {"new_version": version})
-
-    async def reset_prefix_cache(self) -> None:
-        """Forget key-value blocks of earlier weights. Refused while requests hold blocks, hence an error then."""
-        reply = await self.call("POST", "/reset_prefix_cache")
-        if reply.get("success") is not True:
-            raise EngineError(f"engine {self.url}: /reset_prefix_cache was refused: {reply!s:.300}")
-
-    async def weight_info(self, timeout_s: float = CONTROL_TIMEOUT_S) -> str:
-        """The weight version, asked of the engine process itself: an answer proves that it is not hung."""
-        reply = await self.call("GET", "/weight_info", timeout_s=timeout_s)
-        return str(reply.get("weight_version"))
-
-    async def _while_it_lives(self, call: Coroutine[Any, Any, Any]) -> None:
-        """vLLM never answers a call whose engine process died of it, and its API server waits for the call to end."""
-
-        async def look() -> None:
-            if not await self.healthy(HUNG_TIMEOUT_S):
-                raise EngineError(f"engine {self.url}: its engine process has died while it was given weights")
-
-        await watched(call, look, LOOK_EVERY_S)
+def router_environment(base: Mapping[str, str]) -> dict[str, str]:
+    """``base`` without a proxy for the local engines."""
+    return {**base, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}

@@ -1,4 +1,4 @@
-"""The training loop, with rollouts made up: a run that goes back to an older checkpoint does exactly what it did."""
+"""A killed run goes on as if it had not been: the journal, what a checkpoint says, and going back to an older one."""
 
 from __future__ import annotations
 
@@ -10,15 +10,137 @@ from typing import Any
 import pytest
 import torch
 
-from mem_agent.checkpoints import folders
+from mem_agent.checkpoints import checkpoint, folders
 from mem_agent.checkpoints.folders import CheckpointError
-from mem_agent.config import Config
+from mem_agent.config import Config, ConfigError
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows
-from mem_agent.training import rollout_side, train
-from mem_agent.training.journal import Journal, Rollout
-from mem_agent.training.progress import Counts
-from mem_agent.training.run_log import read_metrics
+from mem_agent.training import rollouts, train
+from mem_agent.training.log import read_metrics
+from mem_agent.training.resume import Journal, Rollout, fingerprint, resume, start_of
+
+ROLLOUT = Rollout({"tokens": [[1, 2]], "rewards": [0.1 + 0.2]}, 9, {"reward": 1 / 3})
+
+
+def run_in(folder: Path, **settings: Any) -> Config:
+    return Config(save_path=str(folder), **settings)
+
+
+def test_round_trip_is_exact(tmp_path):
+    Journal(run_in(tmp_path)).write(3, ROLLOUT)
+    assert Journal(run_in(tmp_path, num_rollout=7)).read(3) == ROLLOUT
+    assert Journal(run_in(tmp_path)).read(4) is None
+
+
+@pytest.mark.parametrize("content", [b"", b'{"fingerprint": "', b"[1]", b'{"fingerprint": "x", "one": 1}'])
+def test_a_damaged_record_is_named_and_sampled_again(tmp_path, caplog, content):
+    journal = Journal(run_in(tmp_path))
+    for number in (2, 3):
+        journal.write(number, ROLLOUT)
+    (journal.folder / "rollout_0000003.json").write_bytes(content)
+    assert journal.read(2) == ROLLOUT and journal.read(3) is None
+
+
+def test_what_followed_a_rollout_that_is_sampled_again_is_removed(tmp_path, caplog):
+    journal = Journal(run_in(tmp_path))
+    for number in (2, 3, 4, 3):
+        journal.write(number, ROLLOUT)
+    assert [journal.read(number) is None for number in (2, 3, 4)] == [False, False, True]
+    assert "rollout_0000004.json" in caplog.text
+
+
+def test_forget_removes_up_to_the_checkpoint(tmp_path):
+    journal = Journal(run_in(tmp_path))
+    for number in range(5):
+        journal.write(number, ROLLOUT)
+    journal.forget(2)
+    assert [journal.read(n) is None for n in range(5)] == [True, True, True, False, False]
+
+
+# --- the fingerprint -------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def base(tmp_path):
+    for name in ("train.jsonl", "other.jsonl", "other.yaml"):
+        (tmp_path / name).write_text("{}\n")
+    return Config(train_data=str(tmp_path / "train.jsonl"), train_procs=2, save_path=str(tmp_path))
+
+
+@pytest.mark.parametrize("changed", [
+    {"num_engines": 2}, {"save_interval": 3}, {"eval_temperature": 0.1},
+    {"answer_url": "http://127.0.0.1:1"}, {"num_rollout": 7},
+])
+def test_places_and_patience_leave_a_replay_as_it_is(base, tmp_path, changed):
+    Journal(base).write(0, ROLLOUT)
+    assert Journal(base.replace(**changed)).read(0) == ROLLOUT
+
+
+@pytest.mark.parametrize("changed", [
+    {"lr": 1.0}, {"seed": 2}, {"mem_chunk_tokens": 5}, {"agent_args": "x=1"}, {"reward_args": "x=1"}, {"kl_coef": 0.0},
+    {"engine_args": "--dtype float16"}, {"train_procs": 1}, {"loss_agg": "token"},
+])
+def test_any_other_setting_refuses_the_replay(base, tmp_path, changed):
+    Journal(base).write(0, ROLLOUT)
+    assert Journal(base.replace(**changed)).read(0) is None
+
+
+@pytest.mark.parametrize("named", ["mem_prompts", "agent", "task", "reward", "train_data"])
+def test_a_file_that_is_written_anew_under_its_name_refuses_the_replay(named, base, tmp_path):
+    """The prompts and the user's classes by what they say, the training file by its size."""
+    path = tmp_path / "mine.py"
+    source = "from mem_agent.agents.memagent import MemAgent\nclass Mine(MemAgent): pass\n"
+    path.write_text(source)
+    config = base.replace(**{named: str(path) + ":Mine" * (named in ("agent", "task", "reward"))})
+    before = fingerprint(config)
+    assert fingerprint(config) == before
+    path.write_text(source + "# changed\n")
+    assert fingerprint(config) != before
+    path.write_text(source)
+    assert fingerprint(config) == before
+
+
+def test_a_run_goes_on_from_another_folder_and_under_the_settings_it_left(tmp_path, monkeypatch):
+    (tmp_path / "train.jsonl").write_text("{}")
+    (tmp_path / "own.py").write_text("from mem_agent.agents.memagent import MemAgent as Own")
+    monkeypatch.chdir(tmp_path)
+    config = Config(train_data="train.jsonl", agent="own.py:Own", save_path="run")
+    Journal(config).write(3, ROLLOUT)
+    assert Journal(config.with_absolute_paths()).read(3) == ROLLOUT
+    (tmp_path / "own.py").write_text("from mem_agent.agents.rememr1 import ReMemR1 as Own")
+    assert Journal(config).read(3) is None
+
+
+# --- what a checkpoint says ------------------------------------------------------------------------------------------
+
+
+def gone_on_from(state, tmp_path, monkeypatch):
+    (tmp_path / "iter_0000007").mkdir()
+    monkeypatch.setattr(checkpoint, "load", lambda path, trainer: state)
+    return resume(config_of(tmp_path), None)
+
+
+def config_of(tmp_path) -> Config:
+    return Config(save_path=str(tmp_path), hf_ckpt=str(tmp_path))
+
+
+def state_of(tmp_path, **changed):
+    config = config_of(tmp_path)
+    state = {"rollout": 7, "next_group": 4, "fingerprint": fingerprint(config), "start": start_of(config),
+             "loss": config.loss}
+    return {name: value for name, value in (state | changed).items() if value is not None}
+
+
+def test_a_run_goes_on_behind_its_checkpoint(tmp_path, monkeypatch):
+    assert gone_on_from(state_of(tmp_path), tmp_path, monkeypatch) == (8, 4)
+
+
+@pytest.mark.parametrize(("name", "value"), [("start", "/another/model"), ("loss", "sft")])
+def test_a_run_keeps_its_start_and_its_loss(tmp_path, monkeypatch, name, value):
+    with pytest.raises(ConfigError, match=value):
+        gone_on_from(state_of(tmp_path, **{name: value}), tmp_path, monkeypatch)
+
+
+# --- the loop, with rollouts made up ---------------------------------------------------------------------------------
 
 
 class MadeUpRollouts:
@@ -26,12 +148,12 @@ class MadeUpRollouts:
 
     sampled: list[int] = []
     weights: dict[str, torch.Tensor] = {}
-    counts, speed = Counts, {}
+    speed: dict[str, float] = {}
 
     def __init__(self, config: Config, **evaluation: object) -> None:
-        self.journal = Journal(config.save_path, config)
+        self.journal = Journal(config)
 
-    def wait_until_ready(self) -> None:
+    def begin(self, first: int) -> None:
         pass
 
     def sync(self, tensors: dict[str, torch.Tensor], version: int) -> float:
@@ -66,7 +188,7 @@ def train_data(seed: int) -> dict[str, list[Any]]:
 
 @pytest.fixture
 def config(tmp_path, monkeypatch) -> Config:
-    monkeypatch.setattr(rollout_side, "RolloutSide", MadeUpRollouts)
+    monkeypatch.setattr(rollouts, "Rollouts", MadeUpRollouts)
     monkeypatch.setattr(MadeUpRollouts, "sampled", [])
     (tmp_path / "run").mkdir()  # as the lock of a run makes it
     model = make_tiny_model(tmp_path / "model")

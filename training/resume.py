@@ -1,20 +1,21 @@
-"""Rollouts on disk, so that a killed run trains on exactly what it had sampled.
+"""How a killed run goes on: rollouts in a journal, and a checkpoint's own words.
 
-``<save>/rollouts/rollout_0000017.json`` is written, atomically, before rollout 17 is trained on. A run that resumes
+``SAVE_PATH/rollouts/rollout_0000017.json`` is written, atomically, before rollout 17 is trained on. A run that resumes
 from checkpoint 14 replays 15, 16 and 17 from these files without sampling; since training is deterministic, it
 arrives at the same weights, bit for bit. Files that not even the oldest kept checkpoint needs are removed.
 
 Invariants:
 - a replay is refused when settings that shape a rollout have changed since (the fingerprint differs);
 - a rollout is replayed behind the one it was sampled behind: where one is sampled again, its record and those after it
-  are removed, and a warning says so.
+  are removed, and a warning says so;
+- a run keeps its start, which is its reference model, and its loss.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import re
+import os
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -22,10 +23,12 @@ from typing import Any
 
 import orjson
 
-from ..config import Config
+from ..checkpoints.folders import newest_of_run, number_of, numbered, prune
+from ..config import Config, ConfigError
 from ..data.training_file import data_bytes
 from ..system.files import remove_drafts, write_atomically
 from ..system.plugins import name_by_content
+from .ranks import is_rank_zero
 
 logger = logging.getLogger("mem_agent")
 
@@ -38,8 +41,6 @@ PLACES = (
 )
 """Settings under which a rollout may be replayed whatever they are: where things are, how long, how fast, what is
 evaluated. Every other setting of the run is in its fingerprint."""
-
-_NAME = re.compile(r"rollout_(\d{7})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,10 @@ def fingerprint(config: Config) -> str:
 
 
 class Journal:
-    def __init__(self, save_path: str | Path, config: Config) -> None:
-        self.folder = Path(save_path) / "rollouts"
+    """The rollouts of the run in SAVE_PATH."""
+
+    def __init__(self, config: Config) -> None:
+        self.folder = Path(config.save_path) / "rollouts"
         self._fingerprint = fingerprint(config)
 
     def write(self, number: int, rollout: Rollout) -> None:
@@ -99,14 +102,64 @@ class Journal:
         return ", ".join(path.name for path in later)
 
     def forget(self, up_to: int) -> None:
-        """Remove the rollouts that checkpoint ``up_to`` has absorbed."""
+        """Remove the records that no kept checkpoint needs."""
         for number, path in self._records():
             if number <= up_to:
                 path.unlink()
 
     def _records(self) -> list[tuple[int, Path]]:
-        found = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("rollout_*.json")]
-        return sorted((int(match[1]), path) for match, path in found if match)
+        return [(int(path.stem.removeprefix("rollout_")), path) for path in sorted(self.folder.glob("rollout_*.json"))]
 
     def _path(self, number: int) -> Path:
         return self.folder / f"rollout_{number:07d}.json"
+
+
+# --- checkpoints ----------------------------------------------------------------------------------------------------
+
+
+def resume(config: Config, trainer: Any) -> tuple[int, int]:
+    """Load the newest whole checkpoint, if any: (first rollout to do, next group of the data order)."""
+    from ..checkpoints import checkpoint
+
+    newest = newest_of_run(config.save_path)
+    if newest is None:
+        return 0, 0
+    state = checkpoint.load(config.save_path, trainer)
+    for name, own in {"start": start_of(config), "loss": config.loss}.items():
+        if state[name] != own:
+            raise ConfigError(
+                f"{config.save_path} holds a run with {name} {state[name]}, not {own}; set another SAVE_PATH, or "
+                "HF_CKPT, TORCH_DIST and LOSS as they were (convert-to-hf.sh writes its weights for another HF_CKPT)"
+            )
+    first = state["rollout"] + 1
+    if state["fingerprint"] != fingerprint(config):
+        logger.warning("settings have changed since rollout %d; the run continues under the new ones", first)
+    logger.info("continuing after rollout %d from %s", first, newest.with_name(f"iter_{first - 1:07d}"))
+    if (damaged := number_of(newest)) >= first and is_rank_zero():
+        lacking = Journal(config).first_lacking(first)
+        how = "the journal has all of them, and the run comes to the same weights"
+        if lacking <= damaged:
+            how = f"the journal lacks rollout {lacking + 1}: it and later ones are sampled again, weights may differ"
+        logger.warning("rollouts %d to %d are trained again; %s", first + 1, damaged + 1, how)
+    return first, state["next_group"]
+
+
+def start_of(config: Config) -> str:
+    """Where the policy and the reference model come from: a run keeps both for life."""
+    return os.path.realpath(config.torch_dist or config.hf_ckpt)
+
+
+def save(config: Config, trainer: Any, number: int, next_group: int) -> None:
+    """The checkpoint after rollout ``number``; older ones, and rollouts that no kept checkpoint needs, are removed."""
+    from ..checkpoints import checkpoint
+
+    state: dict[str, Any] = {"rollout": number, "next_group": next_group}
+    state |= {"fingerprint": fingerprint(config), "start": start_of(config), "loss": config.loss}
+    path = checkpoint.save(config.save_path, number, trainer, state)
+    logger.info("checkpoint %s", path)
+    if is_rank_zero():
+        prune(config.save_path, config.keep_checkpoints)
+        until = [n for n in map(number_of, numbered(config.save_path)) if n <= number]
+        # Whoever goes back to the oldest kept checkpoint replays what came after it; where all are kept, to the last
+        # but one.
+        Journal(config).forget(until[0] if config.keep_checkpoints else until[-2:][0])

@@ -1,0 +1,345 @@
+"""Rank 0's source of rollouts: rows in their order, the journal, and engines where something is asked of them.
+
+A batch is deterministic. Invariants:
+
+- it is the first ROLLOUT_BATCH_SIZE groups, in data order, that survive the dynamic filter; over-sampling only starts
+  later groups early. A slow document is never dropped for being slow, and the same weights and seeds give the same
+  batch;
+- leftovers are cancelled and their documents are drawn again by the next rollout;
+- every trajectory of an accepted group is in the result, failed ones included.
+
+Example, batch of 2, 3 in flight, the filter drops group 5::
+
+    started 4 5 6 | 4 kept | 5 dropped, 7 started | 6 kept -> batch [4, 6], next group 7, group 7 cancelled
+
+A rollout is whole: where a server died or hung under it, what it had sampled is thrown away, the server is replaced,
+and the rollout is sampled again with the same weights and seeds and with empty caches. So the batch, and the run, are
+those of servers that never fail; the fleet bounds it (``fleet.MOST_RESTARTS``)::
+
+    ensure_alive | sample .. 3 of 16 lost | ensure_alive: 1 replaced | start_over | sample .. 16 | journal
+    ensure_alive | sample .. 1 of 16 lost | ensure_alive: all well   | journal, the failed one masked
+
+LOSS=sft takes the replies that rows give (``hooks/sft.py``): engines start only where the run evaluates, and get
+weights only to be evaluated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from .. import rollout as hooks
+from ..agents.records import FailureKind
+from ..checkpoints.hf_folder import HfTensors
+from ..config import Config
+from ..custom_convert import custom_convert, row_counts
+from ..data.training_file import DataSource, TrainingRow
+from ..hooks import rewards, traces
+from ..hooks.host import HostArgs, embedded_args
+from ..hooks.metrics import failure_of, rollout_metrics
+from ..hooks.sample import AllFailed, Sample, require_survivors
+from ..rollout_client import Dialect, Endpoint, answered, close_clients
+from ..serving.fleet import Fleet
+from ..serving.servers import REQUEST_TIMEOUT_S
+from ..system.errors import MemAgentError
+from ..system.gather import gather_or_cancel, watched
+from .evaluate import evaluate_between, evaluate_model, forget_answers
+from .resume import Journal, Rollout
+
+logger = logging.getLogger("mem_agent")
+
+Group = list[Sample]
+WATCH_EVERY_S = 1.0
+"""How often a rollout looks whether anybody is left to answer, instead of waiting for the last retry to fail."""
+ENDING_S = 30.0
+"""For tasks that are cancelled when a run ends; most take none."""
+SERVER_FAILURES = frozenset(
+    {FailureKind.CONNECTION, FailureKind.TIMEOUT, FailureKind.SERVER_ERROR, FailureKind.RATE_LIMITED,
+     FailureKind.BAD_RESPONSE, FailureKind.ANSWER_MODEL}
+)
+"""Failures that a dead or hung server can cause; a document or a prompt causes the others."""
+
+
+class RolloutError(MemAgentError):
+    """A rollout that cannot give a batch, or none that can be learned from."""
+
+
+# --- a batch --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    groups: list[Group]
+    next_group: int
+    dropped: list[Group]
+    """Groups that the filter left out; they cost as much as the others."""
+
+    @property
+    def samples(self) -> list[Sample]:
+        return [sample for group in self.groups for sample in group]
+
+    @property
+    def sampled(self) -> list[Sample]:
+        return [sample for group in (*self.groups, *self.dropped) for sample in group]
+
+    @property
+    def lost(self) -> bool:
+        """Whether a server may be to blame for a failure; in a dropped group it may be why the filter dropped it."""
+        return any(
+            sample.status is Sample.Status.ABORTED  # nobody aborts here, so an engine did
+            or failure_of(sample) in SERVER_FAILURES
+            for sample in self.sampled
+        )
+
+
+async def collect_batch(
+    run_group: Callable[[int], Coroutine[Any, Any, Group]], keep: Callable[[Group], bool], first_group: int,
+    batch_size: int, in_flight: int,
+) -> Batch:
+    """Run groups from ``first_group`` on until ``batch_size`` of them are kept."""
+    running: deque[asyncio.Task[Group]] = deque()
+    started = first_group
+    kept: list[Group] = []
+    dropped: list[Group] = []
+    try:
+        while len(kept) < batch_size:
+            while len(running) < max(in_flight, batch_size) - len(kept):
+                running.append(asyncio.ensure_future(run_group(started)))
+                started += 1
+            group = await running.popleft()
+            (kept if keep(group) else dropped).append(group)
+        return Batch(kept, started - len(running), dropped)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def siblings(row: TrainingRow, group: int, count: int) -> Group:
+    """Fresh Samples of one document; ``index`` is unique over the run."""
+    return [
+        Sample(row.prompt, row.label, dict(row.metadata), group_index=group, index=group * count + number)
+        for number in range(count)
+    ]
+
+
+def training_sampling(config: Config, sample: Sample) -> dict[str, Any]:
+    """Sampling parameters of one trajectory. Its seed depends on the run's seed and its number only."""
+    seed = config.seed_for(sample.index)
+    return {"temperature": config.temperature, "top_p": 1.0, "top_k": -1, "sampling_seed": seed}
+
+
+def mask_stale(samples: list[Sample], version: str) -> int:
+    """Take trajectories that any other weight version sampled out of training; returns how many there were."""
+    stale = [s for s in samples if s.weight_versions and s.weight_versions != [version]]
+    for sample in stale:
+        sample.remove_sample = True
+        logger.warning("trajectory %s has turns of weights %s, not %s", sample.index, sample.weight_versions, version)
+    if stale and len(stale) == sum(bool(s.weight_versions) for s in samples):
+        raise RolloutError(f"every trajectory came from other weights than version {version}; the engines are stale")
+    return len(stale)
+
+
+# --- rollouts -------------------------------------------------------------------------------------------------------
+
+
+class Rollouts:
+    """Gives rollouts one after the other, and evaluates. The engines start while the trainer is built."""
+
+    def __init__(self, config: Config, *, evaluate: bool = False) -> None:
+        """``evaluate``: evaluate the starting weights first."""
+        self.config = config
+        self.source = DataSource(config.train_data, config.seed, shuffle=config.rollout_shuffle)
+        self.journal = Journal(config)
+        self.speed: dict[str, float] = {}
+        """``tokens_per_second`` of the last rollout: of all replies, kept or not. One that is replayed has none."""
+        asks = evaluate or config.eval_interval or not config.supervised
+        self._engines = Fleet(config, config.hf_ckpt) if asks else None
+        self._background = Background()
+        self._starting = self._background.submit(self._start(evaluate))
+
+    @property
+    def fleet(self) -> Fleet:
+        assert self._engines is not None, "a run that samples or evaluates has engines"
+        return self._engines
+
+    async def _start(self, evaluate: bool) -> str:
+        """The table of the starting weights, if they are evaluated."""
+        if self._engines is not None:
+            await self.fleet.start()
+        return await evaluate_model(self.config, self.fleet, "before", Path(self.config.hf_ckpt)) if evaluate else ""
+
+    def begin(self, first: int) -> None:
+        """Return once the engines may get weights: until then they have HF_CKPT's, which are evaluated. The run goes
+        on with rollout ``first``.
+
+        A replay trains the policy, and a reward with a state learns nothing from it. So rollouts are replayed only up
+        to one before which that state is there; others are removed and sampled again.
+        """
+        if table := self._starting.result():
+            print(table, flush=True)
+        lacking = self.journal.first_lacking(first)
+        replays = not self.config.supervised and first < lacking < self.config.num_rollout
+        if replays and not rewards.can_prepare(HostArgs.of(self._args()), lacking):
+            logger.warning(
+                "the reward's state before rollout %d is not there: those from %d on are sampled again; removed: %s",
+                lacking + 1, first + 1, self.journal.remove_from(first),
+            )
+
+    def rollout(self, number: int, first_group: int) -> Rollout:
+        """Rollout ``number``, of the groups from ``first_group`` on: from the journal, else made and journalled."""
+        self.speed, known = {}, self.journal.read(number)
+        if known is not None:
+            logger.info("rollout %d is replayed from the journal", number + 1)
+            return known
+        began, tokens = time.monotonic(), self._sampled_tokens()
+        fresh = self._background.run(self._rollout(number, first_group))
+        if tokens := self._sampled_tokens() - tokens:
+            self.speed = {"tokens_per_second": tokens / (time.monotonic() - began)}
+        self.journal.write(number, fresh)
+        forget_answers(self.config, number)
+        return fresh
+
+    def sync(self, tensors: dict[str, Any], version: int | str) -> float:
+        """Send the policy's weights to the engines under ``version``; returns the seconds it took."""
+        return self._background.run(self.fleet.sync_weights(tensors, str(version)))
+
+    def evaluate(self, name: str, model: Path) -> None:
+        """Evaluate the converted ``model``, whose number format may be another than the trainer's."""
+        weights = HfTensors(model)
+        self.sync({tensor: weights.read(tensor) for tensor in weights.shapes}, name)
+        print(self._background.run(evaluate_model(self.config, self.fleet, name, model)), flush=True)
+
+    def evaluate_policy(self, number: int) -> dict[str, float]:
+        """Metrics of the policy after rollout ``number``, whose weights the engines have."""
+        return self._background.run(evaluate_between(self.config, self.fleet, number))
+
+    def close(self) -> None:
+        self._starting.cancel()
+        if self._engines is not None:
+            self._background.run(self.fleet.stop())
+        self._background.run(close_clients())
+        self._background.close()
+        traces.wait()
+
+    # --- on the event loop ------------------------------------------------------------------------------------------
+
+    async def _rollout(self, number: int, first_group: int) -> Rollout:
+        args = self._args()
+        if self.config.supervised:
+            batch = await self._collect(first_group)
+            metrics = rollout_metrics(batch.samples, scored=False) | row_counts(args, batch.samples)
+            return Rollout(custom_convert(args, batch.samples), batch.next_group, metrics)
+        host, repeated = HostArgs.of(args), 0
+        # Before sampling: a missing state must not come to light after a whole rollout.
+        await asyncio.to_thread(rewards.prepare, host, number)
+        await self.fleet.ensure_alive()
+        while (batch := await self._whole_batch(first_group)) is None:
+            repeated += 1
+            logger.warning("rollout %d is sampled again: a server had to be replaced", number + 1)
+        samples = batch.samples
+        stale = mask_stale(samples, str(number))
+        # Of all that was sampled, before the rollout as a whole adds to the kept ones.
+        sampled = {"sampled_reward": rollout_metrics(batch.sampled)["reward"]} if batch.dropped else {}
+        await asyncio.to_thread(rewards.apply, host, samples, number)  # the loop still serves routers and engines
+        # Of the groups that are trained on, as in slime and vime.
+        metrics = rollout_metrics(samples) | row_counts(args, samples) | rewards.metrics(host)
+        metrics |= {"dropped_groups": len(batch.dropped), "stale": stale, "repeated": repeated}
+        metrics |= sampled | traces.begin(host, number)
+        return Rollout(custom_convert(args, samples), batch.next_group, metrics)
+
+    async def _whole_batch(self, first_group: int) -> Batch | None:
+        """A batch that no server spoilt; None where one did, all servers then being ready for another attempt."""
+
+        async def look() -> None:
+            if self.fleet.out_of_service:
+                raise RolloutError("the router or all engines ended during a rollout")
+
+        try:
+            batch = await watched(self._collect(first_group), look, WATCH_EVERY_S)
+            require_survivors(batch.samples, "a rollout")
+        except (RolloutError, AllFailed):  # a dead server's failures look like both
+            if await self._repaired():
+                return None
+            raise
+        return None if batch.lost and await self._repaired() else batch
+
+    async def _repaired(self) -> bool:
+        """Whether a server had to be replaced. All engines then stand where the rollout found them."""
+        # An engine may be inside a long step of requests that were given up.
+        if not await self.fleet.ensure_alive(REQUEST_TIMEOUT_S):
+            return False
+        await self.fleet.start_over()
+        return True
+
+    async def _collect(self, first_group: int) -> Batch:
+        config, args = self.config, self._args()
+        filtered = config.dynamic_filter == "nonzero_std" and not config.supervised
+
+        async def run_group(group: int) -> Group:
+            samples = siblings(self.source.row(group), group, config.group_size)
+            return await gather_or_cancel(*(run_sample(args, one, training_sampling(config, one)) for one in samples))
+
+        def keep(group: Group) -> bool:
+            return not filtered or hooks.nonzero_std(args, group)
+
+        return await collect_batch(run_group, keep, first_group, config.rollout_batch_size, config.groups_in_flight)
+
+    def _args(self) -> SimpleNamespace:
+        if self.config.supervised:
+            return embedded_args(self.config, None)
+        return embedded_args(self.config, Endpoint(Dialect.VLLM, self.fleet.url, self.config.engine_max_len))
+
+    def _sampled_tokens(self) -> int:
+        return answered(self._background.loop)["sampled_tokens"]
+
+
+async def run_sample(args: SimpleNamespace, sample: Sample, sampling: dict[str, Any]) -> Sample:
+    """One trajectory through the hooks."""
+    sample = await hooks.generate(args, sample, sampling)
+    if sample.reward is None and sample.status is not Sample.Status.ABORTED:
+        sample.reward = await hooks.reward_func(args, sample)
+    return sample
+
+
+class Background:
+    """An event loop in its own thread, so that engines start and answer while this thread trains."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="rollouts", daemon=True)
+        self._thread.start()
+
+    def submit(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Result of ``coroutine``; an interrupt of this thread cancels it."""
+        future = self.submit(coroutine)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Let interrupted tasks finish first: asyncio prints a warning for each task that is dropped."""
+        self.submit(self._end_tasks()).result()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+
+    async def _end_tasks(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            if not task.cancelling():  # another one would cut short what it does to end
+                task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=ENDING_S)

@@ -1,0 +1,213 @@
+"""Rows that share prefixes: as tries for a forward pass, and split over ranks and micro-batches.
+
+**A trie.** A prefix that rows share is one run of tokens, encoded once. Tokens are in depth-first order, so that one
+number per token says who sees it: token k is visible to token q if and only if ``k <= q < end[k]``, where ``end[k]``
+is the first token after k's subtree. A row's last token predicts nothing and is left out; equal rows are one path,
+and a row that is a prefix of another ends inside that one's path.
+
+Rows ``1 2 3 9``, ``1 2 4 9`` and ``7 8 9``, each with a response of its last two tokens::
+
+    index      0  1  2  3  4  5
+    tokens     1  2  3  4  7  8
+    positions  0  1  2  2  0  1
+    end        4  4  3  4  6  6
+    predicted  (1 -> 3) (2 -> 9) (1 -> 4) (3 -> 9) (4 -> 8) (5 -> 9)
+
+The predictions are the rows' response tokens, each once: a second row ``1 2 3 9`` would add none.
+
+**The split.** A trie that is too much for a micro-batch, or for one of the ranks, is cut at its shallowest branch,
+whose prefix then stands in both pieces, until every piece fits. Whole pieces are dealt out. Invariants:
+
+* every row appears exactly once over all ranks and micro-batches;
+* a piece and a micro-batch hold at most ``max_tokens`` tokens, shared ones counted once, unless it is one longer row;
+* ranks differ by at most the largest piece, and none is empty while there are pieces enough;
+* the same input gives the same split on every process, so ranks agree without talking.
+
+Rows ``1 2 3``, ``1 2 4``, ``1 2 5 6 7`` and ``8 9`` on two ranks: 9 tokens in all, so a rank should have 5. ``8 9`` is
+cut off; the trie of the others has 7 tokens, 5 beside the prefix ``1 2`` that a cut would repeat, so it stays whole.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from .rows import TrainRow
+
+# --- a trie ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Trie:
+    tokens: list[int]
+    positions: list[int]
+    """Of each token in its rows."""
+    end: list[int]
+    predicting: list[int]
+    """Where each different prediction is made: an index into ``tokens``."""
+    targets: list[int]
+    """What is predicted there."""
+    places: list[int]
+    """For every response token, row after row as they were given: its index into the two lists above."""
+
+    @property
+    def deepest(self) -> int:
+        """Tokens of the longest row."""
+        return max(self.positions) + 1
+
+
+def build_trie(rows: Sequence[TrainRow], share: bool = True) -> Trie:
+    """All rows of a pack; without ``share`` each keeps a path of its own."""
+    inputs = [row.inputs for row in rows]
+    order, shared = sorted_by_prefix(inputs) if share else (list(range(len(rows))), [0] * len(rows))
+    tokens: list[int] = []
+    positions: list[int] = []
+    end: list[int] = []
+    paths: list[list[int]] = [[]] * len(rows)
+    path: list[int] = []
+    for index, common in zip(order, shared, strict=True):
+        for k in path[common:]:
+            end[k] = len(tokens)
+        own = inputs[index][common:]
+        path = path[:common] + list(range(len(tokens), len(tokens) + len(own)))
+        paths[index] = path
+        tokens += own
+        positions += range(common, common + len(own))
+        end += [0] * len(own)
+    for k in path:
+        end[k] = len(tokens)
+    number: dict[tuple[int, int], int] = {}
+    """Each different (predicting token, target) -> its place."""
+    places = []
+    for row, path in zip(rows, paths, strict=True):
+        predicting = path[len(path) - row.response_length :]
+        places += [number.setdefault(pair, len(number)) for pair in zip(predicting, row.response, strict=True)]
+    return Trie(tokens, positions, end, [at for at, _ in number], [target for _, target in number], places)
+
+
+def sorted_by_prefix(rows: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
+    """``(order, shared)``: rows that share most stand side by side; row ``order[i]`` shares its first ``shared[i]``
+    tokens with the one before it, and no more with any earlier one."""
+    # As numbers of equal width, high byte first, rows have the order of the lists, and compare many times faster.
+    written = [_big_endian(row) for row in rows]
+    order = sorted(range(len(rows)), key=written.__getitem__)
+    before = [b"", *(written[i] for i in order[:-1])]
+    return order, [common_prefix(a, written[i]) // _WIDTH for a, i in zip(before, order, strict=False)]
+
+
+_WIDTH = array("I").itemsize
+
+
+def _big_endian(row: Sequence[int]) -> bytes:
+    numbers = array("I", row)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def common_prefix(a: bytes, b: bytes) -> int:
+    """How many first bytes are equal."""
+    low, high = 0, min(len(a), len(b))
+    if a[:high] == b[:high]:
+        return high
+    while high - low > 1:  # a[:low] == b[:low] and a[:high] != b[:high]
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def trie_tokens(rows: Sequence[Sequence[int]]) -> int:
+    """Tokens of the rows' tries, uncut."""
+    order, shared = sorted_by_prefix(rows)
+    return sum(len(rows[index]) - common for index, common in zip(order, shared, strict=True))
+
+
+# --- the split ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    rows: tuple[int, ...]
+    tokens: int
+    """Of the trie of these rows."""
+
+
+def rank_micro_batches(
+    rows: Sequence[Sequence[int]], ranks: int, max_tokens: int, share: bool = True
+) -> list[list[list[int]]]:
+    """For each rank its micro-batches, as indices into ``rows`` (tokens); without ``share`` rows are pieces."""
+    assert ranks >= 1 and max_tokens >= 1, (ranks, max_tokens)
+    if share:
+        pieces = cut_tries(rows, ranks, max_tokens)
+    else:
+        pieces = [Piece((index,), len(row)) for index, row in enumerate(rows)]
+    return [first_fit(mine, max_tokens) for mine in split_pieces(pieces, ranks)]
+
+
+def cut_tries(rows: Sequence[Sequence[int]], ranks: int, max_tokens: int) -> list[Piece]:
+    """The rows in pieces of at most ``max_tokens``, of which at most a rank's share is not common to all rows of the
+    piece; single rows excepted."""
+    order, shared = sorted_by_prefix(rows)
+    added = [len(rows[index]) - common for index, common in zip(order, shared, strict=True)]
+    fair = -(-sum(added) // ranks)
+    backwards = shared[::-1]
+    pieces = []
+    spans = [(0, len(order))] if order else []
+    while spans:
+        first, stop = spans.pop()
+        tokens = shared[first] + sum(added[first:stop])
+        common = min(shared[first + 1 : stop], default=tokens)
+        if stop - first == 1 or (tokens <= max_tokens and tokens - common <= fair and common > 0):
+            pieces.append(Piece(tuple(order[first:stop]), tokens))
+        else:
+            middle = _nearest(shared, backwards, common, first, stop)
+            spans += [(middle, stop), (first, middle)]
+    return pieces
+
+
+def _nearest(shared: Sequence[int], backwards: Sequence[int], least: int, first: int, stop: int) -> int:
+    """Where a span of sorted rows is cut: where neighbours share ``least``, next to its middle."""
+    middle, last = (first + stop) // 2, len(shared) - 1
+    places = []
+    # index, and not a loop: each of the thousand rows of a comb is cut off by itself.
+    with suppress(ValueError):
+        places.append(last - backwards.index(least, last - middle, last - first))
+    with suppress(ValueError):
+        places.append(shared.index(least, middle + 1, stop))
+    return min(places, key=lambda i: abs(2 * i - first - stop))
+
+
+def split_pieces(pieces: Sequence[Piece], ranks: int) -> list[list[Piece]]:
+    """Largest piece first, onto the rank with the fewest tokens so far."""
+    shares: list[list[Piece]] = [[] for _ in range(ranks)]
+    totals = [0] * ranks
+    for piece in largest_first(pieces):
+        lightest = totals.index(min(totals))
+        shares[lightest].append(piece)
+        totals[lightest] += piece.tokens
+    return shares
+
+
+def first_fit(pieces: Sequence[Piece], max_tokens: int) -> list[list[int]]:
+    """Micro-batches of row indices: largest piece first, each into the first batch that it fits into."""
+    batches: list[list[int]] = []
+    totals: list[int] = []
+    for piece in largest_first(pieces):
+        place = next((b for b, total in enumerate(totals) if total + piece.tokens <= max_tokens), None)
+        if place is None:
+            place = len(batches)
+            batches.append([])
+            totals.append(0)
+        batches[place] += piece.rows
+        totals[place] += piece.tokens
+    return batches
+
+
+def largest_first(pieces: Sequence[Piece]) -> list[Piece]:
+    return sorted(pieces, key=lambda piece: (-piece.tokens, piece.rows))
