@@ -17,7 +17,7 @@ All tensors are ``[n]`` for the n response tokens of a micro-batch, row after ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -126,10 +126,6 @@ def low_var_kl(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
     return (log_ratio.exp() - 1.0 - log_ratio).clamp(-10.0, 10.0)
 
 
-_POLICY_METRICS = ("loss", "pg_loss", "kl", "clip_fraction", "ratio_mean", "entropy", "rollout_log_prob_gap")
-_SFT_METRICS = ("loss",)
-
-
 def sft_loss(log_probs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Cross entropy of the unmasked response tokens; divide by their number for the token mean."""
     loss = -(log_probs * mask).sum()
@@ -143,15 +139,12 @@ def _with_counts(sums: Sequence[Tensor], count: int, mask: Tensor) -> Tensor:
 
 def policy_metrics(sums: Tensor) -> dict[str, float]:
     """Means of a step from its summed sums: the losses by the chosen aggregation, the others per unmasked token."""
-    return _finish(sums, _POLICY_METRICS, aggregated=3)
+    loss, pg, kl, clipped, ratio, entropy, gap, count, tokens = sums.tolist()
+    per_token = {"clip_fraction": clipped, "ratio_mean": ratio, "entropy": entropy, "rollout_log_prob_gap": gap}
+    means = {name: value / max(count, 1.0) for name, value in {"loss": loss, "pg_loss": pg, "kl": kl}.items()}
+    return means | {name: value / max(tokens, 1.0) for name, value in per_token.items()} | {"tokens": tokens}
 
 
 def sft_metrics(sums: Tensor) -> dict[str, float]:
-    return _finish(sums, _SFT_METRICS, aggregated=1)
-
-
-def _finish(sums: Tensor, names: Sequence[str], aggregated: int) -> dict[str, float]:
-    *values, count, tokens = sums.tolist()
-    divisors = [max(count, 1.0)] * aggregated + [max(tokens, 1.0)] * (len(names) - aggregated)
-    means: Mapping[str, float] = {n: v / d for n, v, d in zip(names, values, divisors, strict=True)}
-    return {**means, "tokens": tokens}
+    loss, count, tokens = sums.tolist()
+    return {"loss": loss / max(count, 1.0), "tokens": tokens}

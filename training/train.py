@@ -82,7 +82,9 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> b
         if is_rank_zero():
             if evaluate:
                 check_before(config)
-            source = ending.enter_context(closing(make_rollouts(config, evaluate)))
+            from .rollouts import Rollouts  # torch is imported with it
+
+            source = ending.enter_context(closing(Rollouts(config, evaluate=evaluate)))
         ending.callback(log.enter, "ending")
         train_rollouts(config, source, log)
         if source is not None and (convert or evaluate):
@@ -93,12 +95,6 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> b
                 log.enter("evaluating")
                 source.evaluate(f"after-{model.name}", model)
     return True
-
-
-def make_rollouts(config: Config, evaluate: bool) -> Rollouts:
-    from .rollouts import Rollouts
-
-    return Rollouts(config, evaluate=evaluate)
 
 
 def train_rollouts(config: Config, source: Rollouts | None, log: RunLog) -> None:
