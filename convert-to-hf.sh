@@ -26,12 +26,6 @@ if [ -n "${PUSH_TO_HUB:-}" ]; then options+=(--push-to-hub "$PUSH_TO_HUB"); fi
 if [ "${PRIVATE:-0}" = 1 ]; then options+=(--private); fi
 
 find_host
-python="$VENV/bin/python"
-if [ "$HOST" = local ]; then
-    setup_python
-else
-    python="${PYTHON:-python3}"
-    make_importable
-    need_conversion "$python"
-fi
-run "$python" -P -m mem_agent convert "${options[@]}"
+if [ "$HOST" != local ]; then become "${PYTHON:-python3}" "$PACK_DIR" convert "${options[@]}"; fi
+setup_python
+become "$VENV/bin/python" -P -m mem_agent convert "${options[@]}"

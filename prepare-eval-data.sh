@@ -35,10 +35,10 @@ if [ -z "$action" ]; then
 fi
 setup_python
 if [ "$action" = --download ]; then
-    run_and_forward_signals "$VENV/bin/python" -P -m mem_agent download --dataset "$dataset" --output "$DATA_ROOT" \
+    become "$VENV/bin/python" -P -m mem_agent download --dataset "$dataset" --output "$DATA_ROOT" \
         ${LENGTHS:+--lengths "$LENGTHS"} ${EVAL_REVISION:+--revision "$EVAL_REVISION"}
 else
-    run_and_forward_signals "$VENV/bin/python" -P -m mem_agent synthesize --raw "${@:2}" --lengths "$lengths" \
+    become "$VENV/bin/python" -P -m mem_agent synthesize --raw "${@:2}" --lengths "$lengths" \
         --output "$DATA_ROOT" ${QUESTIONS:+--questions "$QUESTIONS"} --seed "${SEED:-42}" \
         ${CLOSED_BOOK:+--closed-book "$CLOSED_BOOK"}
 fi

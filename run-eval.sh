@@ -10,20 +10,8 @@
 # Results: RESULTS/SAVE_FILE (default results/<model's name>). A second run continues. DRY_RUN=1 prints the commands.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 setup_python
-if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
-
-if [ "${CONVERT:-0}" = 1 ]; then
-    [ -n "${SAVE_PATH:-}" ] && [ -n "${SINGLE_ITER:-}" ] || die "CONVERT=1 needs SAVE_PATH and SINGLE_ITER=iter_<number>"
-    MODEL_PATH="${MODEL_PATH:-$SAVE_PATH/hf/$SINGLE_ITER}"
-    if [ -e "$MODEL_PATH/config.json" ] && [ "${FORCE:-0}" != 1 ]; then
-        say "$MODEL_PATH is there already"
-    else
-        run env OUTPUT="$MODEL_PATH" bash "$PACK_DIR/convert-to-hf.sh"
-    fi
-fi
-[ -n "${MODEL_PATH:-}" ] || die "set MODEL_PATH to a Hugging Face folder or id, or CONVERT=1 with SAVE_PATH, HF_CKPT and SINGLE_ITER"
-[ -n "${DATA_ROOT:-}" ] || die "set DATA_ROOT to the folder of eval_<length>.json"
-# The recipe of this machine would stand above the model's own settings, and says nothing about another's server.
-if [ ! -f "$MODEL_PATH/mem_agent.yaml" ] && [ -z "${BASE_URL:-}" ]; then default_recipe; fi
-output="${RESULTS:-$PACK_DIR/results}/${SAVE_FILE:-$(basename -- "$MODEL_PATH")}"
-run_and_forward_signals "$VENV/bin/python" -P -m mem_agent eval --model "$MODEL_PATH" --output "$output"
+# The recipe of this machine would stand above a trained model's own settings, and says nothing about another's server.
+asked="${MODEL_PATH:-}"
+if [ "${CONVERT:-0}" = 1 ]; then asked="${SAVE_PATH:-}"; fi
+if [ ! -f "$asked/mem_agent.yaml" ] && [ -z "${BASE_URL:-}" ]; then default_recipe; fi
+exec "$VENV/bin/python" -P -m mem_agent run eval

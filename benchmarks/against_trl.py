@@ -89,10 +89,11 @@ def _what(rollout: str) -> str:
 
 def trl_python() -> Path:
     """The Python of TRL's environment, installed by ``_common.sh`` if it is not there. Raises BenchmarkError."""
-    script = 'source "$1/_common.sh"; setup_trl; printf "%s" "$TRL_VENV"'
-    done = subprocess.run(["bash", "-c", script, "bash", PACK], stdout=subprocess.PIPE, text=True,
+    folder = os.environ.get("TRL_VENV") or f"{sys.prefix}-trl"
+    script = 'source "$1/_common.sh"; install_once "$2" trl "$(fingerprint bench-trl)" install_beside "$2" bench-trl'
+    done = subprocess.run(["bash", "-c", script, "bash", PACK, folder], stdout=sys.stderr,
                           env=os.environ | {"VENV": sys.prefix})
-    python = Path(done.stdout.rpartition("\n")[2]) / "bin" / "python"
+    python = Path(folder) / "bin" / "python"
     if done.returncode or not python.exists():
         raise BenchmarkError("TRL's environment cannot be installed (requirements/bench-trl.txt); the log says why")
     return python

@@ -40,6 +40,7 @@ from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.processes import wait_until_healthy
 from ..system.signals import stop_on_signals
+from ..training.whole_run import pocket_profile
 from .host_log import progress_of, read_log
 from .rehearsal_plan import Rehearsal, plan_rehearsal
 from .sglang_engine import start_sglang
@@ -184,6 +185,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     start_logging()
     stop_on_signals()
     os.environ.update(WITHOUT_SPARE_WORKERS)
+    with pocket_profile():
+        return _rehearsed(options)
+
+
+def _rehearsed(options: argparse.Namespace) -> int:
     rehearsal = settled(Config.from_env(), Path(sys.prefix) / "sources", options.rollouts, options.ranks)
     folder = Path(rehearsal.here.config.save_path)
     problems = [

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What run-train.sh does with REHEARSE=1: a host's job in small on this machine. The environment of the hosts lies over the
+# How run-train.sh ends with REHEARSE=1: a host's job in small on this machine. The environment of the hosts lies over the
 # pack's own and has numpy 1 and Ray; SGLang, which slime asks, has its own.
 case "${HOST:-}" in slime | vime) ;; *) die "REHEARSE=1 rehearses a host's job: set HOST to slime or vime" ;; esac
 
@@ -7,7 +7,7 @@ install_hosts() {
     say "installing requirements/rehearsal.txt into $HOSTS_VENV, over $VENV (once, a minute)"
     "$VENV/bin/python" -P -m venv "$HOSTS_VENV" &&
         site_packages "$VENV" >"$(site_packages "$HOSTS_VENV")/mem_agent_pack.pth" &&
-        VENV="$HOSTS_VENV" pip_install --no-deps -r "$PACK_DIR/requirements/rehearsal.txt"
+        VENV="$HOSTS_VENV" install --no-deps -r "$PACK_DIR/requirements/rehearsal.txt"
 }
 
 setup_python
@@ -18,11 +18,7 @@ if [ "$HOST" = slime ] && [ -z "${SGLANG_PYTHON:-}" ]; then
     install_once "$SGLANG_VENV" sglang "$(fingerprint sglang)" install_beside "$SGLANG_VENV" sglang
     export SGLANG_PYTHON="$SGLANG_VENV/bin/python"
 fi
-if [ -n "${RECIPE:-}" ]; then load_recipe "$RECIPE"; fi
-default_save_path
 export HOST MEM_AGENT_ENGINE_PYTHON="$VENV/bin/python"
-make_pocket_data
-MEGATRON_ROOT='' make_importable # the rehearsal makes a patched copy of its own
-[ "$DRY_RUN" != 1 ] || [ -x "$HOSTS_VENV/bin/python" ] || exit 0
+[ -x "$HOSTS_VENV/bin/python" ] || exit 0 # a dry run
 [ "$DRY_RUN" != 1 ] || set -- --dry-run "$@"
-DRY_RUN=0 run_and_forward_signals "$HOSTS_VENV/bin/python" -P -m mem_agent rehearse "$@"
+exec "$HOSTS_VENV/bin/python" "$PACK_DIR" rehearse "$@"

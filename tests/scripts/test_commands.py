@@ -80,10 +80,11 @@ def test_the_list_of_commands_imports_none_of_them():
     assert "mem_agent" in loaded and loaded.isdisjoint({"torch", "transformers", "numpy", "yaml", "asyncio"})
 
 
-@pytest.mark.parametrize("command", [["-m", "mem_agent"], ["examples/mem_agent"]])
+@pytest.mark.parametrize("command", [["-m", "mem_agent"], ["examples/mem_agent"], ["examples/another-name"]])
 def test_it_runs_as_a_module_and_as_a_folder(tmp_path, command):
     (tmp_path / "examples").mkdir()
-    (tmp_path / "examples" / "mem_agent").symlink_to(ROOT)
+    for name in ("mem_agent", "another-name"):
+        (tmp_path / "examples" / name).symlink_to(ROOT)
     done = python(*command, "config", cwd=tmp_path)
     assert done.returncode == 0 and "MEM_CHUNK_TOKENS" in done.stdout, done.stderr
 

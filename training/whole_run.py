@@ -1,0 +1,204 @@
+"""What run-train.sh and run-eval.sh do once their environment is installed, in one process::
+
+    mem-agent run train    the embedded host: pocket data, evaluate, train, convert, evaluate, table, card
+                           slime, vime: train, convert
+    mem-agent run eval     convert where CONVERT=1 asks for it, evaluate
+
+Besides the settings of ``mem-agent config`` they read the scripts' own variables: EVAL, CONVERT, SINGLE_ITER,
+MODEL_PATH, RESULTS, SAVE_FILE, FORCE, PUSH_TO_HUB, PRIVATE. Each step is a command of the pack, called as a function;
+DRY_RUN=1 prints the commands instead. A second run does what the first one left undone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..checkpoints.folders import latest
+from ..config import Config
+from ..eval_ruler_hqa import FINISHED_WITH_FAILURES
+from ..eval_ruler_hqa import main as evaluate
+from ..evaluation.card_table import main as card
+from ..system.errors import ConfigError, MemAgentError
+from ..system.one_line_errors import one_line_errors
+from ..system.python_command import python_module
+from ..system.signals import stop_on_signals
+from .train import NOTHING_TO_TRAIN
+from .train import main as train
+
+PACK = Path(__file__).resolve().parents[1]
+
+
+# --- run-train.sh ---------------------------------------------------------------------------------------------------
+
+
+def train_here(config: Config) -> int:
+    """Train with the embedded host, whose engines evaluate before and after; then the table and the card."""
+    run = Path(config.save_path)
+    evaluates = flag("EVAL", "1") and bool(config.data_root)
+    if evaluates:
+        say(f"training in {run}; its engines evaluate {config.hf_ckpt} before and {run}/hf/iter_* after, into "
+            f"{run}/eval")
+    else:
+        say(f"training in {run}; no evaluation of before and after (DATA_ROOT is not set, or EVAL=0)")
+    finish = ["--evaluate"] if evaluates else ["--convert"] if flag("CONVERT", "1") else []
+    code = command("train", train, *finish)
+    if flag("DRY_RUN") or not finish or code not in (0, NOTHING_TO_TRAIN):
+        return code
+    newest = latest(run)
+    assert newest is not None, "a run that has ended has a checkpoint"
+    model, before, after = run / "hf" / newest.name, run / "eval" / "before", run / "eval" / f"after-{newest.name}"
+    if code == NOTHING_TO_TRAIN:  # it had ended in an earlier start, which may have left the rest undone
+        if code := convert(config, model, "--iteration", newest.name):
+            return code
+        os.environ.pop("BASE_URL", None)  # a server of the user's has other weights
+        for weights, output in ((config.hf_ckpt, before), (str(model), after)) if evaluates else ():
+            code = evaluate(["--model", weights, "--output", str(output)])
+            if code not in (0, FINISHED_WITH_FAILURES):
+                return code
+    results = [str(before), str(after)] if before.is_dir() and after.is_dir() else []
+    if results:
+        evaluate(["--table", *results])
+    about = ["--results", *results] * bool(results) + pushing()
+    if about and (model / "README.md").is_file():
+        return card([str(model), *about])
+    return 0
+
+
+def train_in_host(config: Config) -> int:
+    """Train in slime or vime, and convert the newest checkpoint."""
+    from ..launch.launch import main as launch  # which may import Ray
+
+    converts = flag("CONVERT", "1")
+    missing = [name for name in ("torch", "megatron", "mbridge") if find_spec(name) is None]
+    if converts and missing and not flag("DRY_RUN"):
+        raise ConfigError(f"{sys.executable} cannot convert checkpoints, for want of {', '.join(missing)}: install "
+                          "megatron-core and mbridge (pip install --no-deps mbridge==0.15.1), or set CONVERT=0")
+    code = launch(["--dry-run"] if flag("DRY_RUN") else [])
+    return convert(config, None, *pushing()) if converts and code == 0 else code
+
+
+@contextmanager
+def pocket_profile() -> Iterator[None]:
+    """The data of POCKET_TASK in POCKET_DATA, and at POCKET_CHAT_PORT the frozen chat model while the block lasts.
+
+    Nothing where a recipe sets none of them.
+
+    Raises:
+        MemAgentError: the data cannot be written, or another program has the port.
+    """
+    folder, port = os.environ.get("POCKET_DATA"), os.environ.get("POCKET_CHAT_PORT")
+    python = os.environ.get("MEM_AGENT_ENGINE_PYTHON", "")  # a rehearsal's own has other libraries
+    if folder:
+        seed, task = os.environ.get("SEED") or "1", os.environ.get("POCKET_TASK") or "look-up"
+        writing = python_module("mem_agent", "pocket", python=python)
+        code = command("pocket", lambda arguments: subprocess.call([*writing, *arguments]),
+                       "--output", folder, "--seed", seed, "--task", task)
+        if code:
+            raise MemAgentError(f"POCKET_DATA={folder}: the data cannot be written; the line above says why")
+    if not port or flag("DRY_RUN"):
+        yield
+        return
+    serving = python_module("mem_agent.pocket.frozen_chat", "--port", port, "--with-parent", python=python)
+    with subprocess.Popen(serving, stdout=subprocess.PIPE, text=True, start_new_session=True) as chat:
+        assert chat.stdout is not None
+        try:
+            ready = chat.stdout.readline()
+            if not ready:
+                raise MemAgentError(f"POCKET_CHAT_PORT={port}: no chat model answers there; the line above says why")
+            say(ready.rstrip())
+            yield
+        finally:
+            chat.terminate()
+
+
+# --- run-eval.sh ----------------------------------------------------------------------------------------------------
+
+
+def evaluate_model(config: Config) -> int:
+    """Evaluate MODEL_PATH, or with CONVERT=1 the checkpoint SINGLE_ITER of SAVE_PATH, into RESULTS/SAVE_FILE."""
+    model, checkpoint = os.environ.get("MODEL_PATH"), os.environ.get("SINGLE_ITER")
+    if flag("CONVERT"):
+        if not checkpoint or not os.environ.get("SAVE_PATH"):
+            raise ConfigError("CONVERT=1 needs SAVE_PATH and SINGLE_ITER=iter_<number>")
+        model = model or f"{config.save_path}/hf/{checkpoint}"
+        options = ["--iteration", checkpoint, "--output", model, *pushing()]
+        if code := convert(config, Path(model), *options):
+            return code
+    if not model:
+        raise ConfigError("set MODEL_PATH to a Hugging Face folder or id, or CONVERT=1 with SAVE_PATH, HF_CKPT and "
+                          "SINGLE_ITER")
+    if not config.data_root:
+        raise ConfigError("set DATA_ROOT to the folder of eval_<length>.json")
+    name = os.environ.get("SAVE_FILE") or Path(model).name
+    output = Path(os.environ.get("RESULTS") or PACK / "results") / name
+    return command("eval", evaluate, "--model", model, "--output", str(output))
+
+
+# --- both -----------------------------------------------------------------------------------------------------------
+
+
+def convert(config: Config, model: Path | None, *options: str) -> int:
+    """Convert a checkpoint of SAVE_PATH, unless ``model`` is there; FORCE=1 replaces it."""
+    if model is not None and (model / "config.json").is_file() and not flag("FORCE"):
+        say(f"{model} is there already")
+        return 0
+    if not config.hf_ckpt:
+        raise ConfigError("set HF_CKPT to the Hugging Face folder that training started from")
+
+    def converting(arguments: Sequence[str]) -> int:
+        from ..checkpoints.convert import main  # which imports megatron-core for seconds
+
+        return main(arguments)
+
+    force = ["--force"] if flag("FORCE") else []
+    return command("convert", converting, "--input", config.save_path, "--hf", config.hf_ckpt, *options, *force)
+
+
+def pushing() -> list[str]:
+    """The options by which a model goes to the hub, where PUSH_TO_HUB names a repository."""
+    name = os.environ.get("PUSH_TO_HUB")
+    return ["--push-to-hub", name, *(["--private"] if flag("PRIVATE") else [])] if name else []
+
+
+def command(name: str, main: Callable[[Sequence[str]], int], *arguments: str) -> int:
+    """Call ``mem-agent name``, or with DRY_RUN=1 print it; its exit code."""
+    if flag("DRY_RUN"):
+        print(shlex.join(["mem-agent", name, *arguments]), flush=True)
+        return 0
+    return main(arguments)
+
+
+def flag(name: str, default: str = "0") -> bool:
+    return (os.environ.get(name) or default) == "1"
+
+
+def say(line: str) -> None:
+    print(f"== {line}", file=sys.stderr, flush=True)
+
+
+@one_line_errors("the same command continues")
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="mem-agent run", description="What run-train.sh and run-eval.sh do.")
+    parser.add_argument("what", choices=("train", "eval"))
+    options = parser.parse_args(argv)
+    stop_on_signals()
+    config = Config.from_env()
+    os.environ["RECIPE"] = os.devnull  # its variables are in the environment now
+    if options.what == "eval":
+        return evaluate_model(config)
+    if config.host not in ("auto", "local"):
+        return train_in_host(config)
+    with pocket_profile():
+        return train_here(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
