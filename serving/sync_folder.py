@@ -45,7 +45,7 @@ class SyncFolder:
                              "checkpoint")
 
     def write(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Replace the weights; readers of the old file keep it. Raises WeightsNotWritten, and the old ones stay."""
+        """Replace the weights; readers of the old file keep it. Raises DiskFull, and the old ones stay."""
         self.path.mkdir(exist_ok=True)
         draft = self.path / "draft.tmp"
         save_weights(_storable(tensors), draft)
