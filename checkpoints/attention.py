@@ -27,26 +27,16 @@ class SDPACoreAttention(MegatronModule):
     """Causal grouped-query attention without dropout; the constructor is that of mcore's DotProductAttention."""
 
     def __init__(
-        self,
-        config: TransformerConfig,
-        layer_number: int,
-        attn_mask_type: AttnMaskType,
-        attention_type: str,
-        softmax_scale: float | None = None,
-        **_: Any,
+        self, config: TransformerConfig, layer_number: int, attn_mask_type: AttnMaskType, attention_type: str,
+        softmax_scale: float | None = None, **_: Any,
     ) -> None:
         super().__init__(config=config)
         assert attn_mask_type == AttnMaskType.causal and config.attention_dropout == 0.0
         self.softmax_scale = softmax_scale
 
     def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        attn_mask_type: AttnMaskType | None = None,
-        attention_bias: Tensor | None = None,
+        self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+        attn_mask_type: AttnMaskType | None = None, attention_bias: Tensor | None = None,
         packed_seq_params: PackedSeqParams | None = None,
     ) -> Tensor:
         assert attention_mask is None and attention_bias is None, "the mask is causal, nothing else"

@@ -28,6 +28,7 @@ from megatron.core.tensor_parallel import RowParallelLinear
 from megatron.core.transformer.spec_utils import ModuleSpec
 from transformers import AutoConfig, PretrainedConfig
 
+from ..system.errors import reason_of
 from .attention import SDPACoreAttention
 from .hf_folder import DTYPES, UnsupportedModel, hf_shapes
 from .megatron_cpu import device, device_mode
@@ -67,17 +68,10 @@ class LocalBridge(LLMBridge):
 
     def _build_base_config(self, text_config_key: str | None = None, **kwargs: Any) -> Any:
         return super()._build_base_config(
-            text_config_key,
-            **kwargs,
+            text_config_key, **kwargs, use_cpu_initialization=True, calculate_per_token_loss=True,
             sequence_parallel=False,  # torch's RMSNorm does not support it
-            use_cpu_initialization=True,
-            attention_dropout=0.0,
-            hidden_dropout=0.0,
-            masked_softmax_fusion=False,
-            bias_activation_fusion=False,
-            bias_dropout_fusion=False,
-            gradient_accumulation_fusion=False,
-            calculate_per_token_loss=True,
+            attention_dropout=0.0, hidden_dropout=0.0, masked_softmax_fusion=False, bias_activation_fusion=False,
+            bias_dropout_fusion=False, gradient_accumulation_fusion=False,
         )
 
     def _get_transformer_layer_spec(self, vp_stage: int | None = None) -> ModuleSpec:
@@ -129,42 +123,34 @@ _LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_p
 
 
 def _check_supported(hf_config: PretrainedConfig, where: str) -> None:
-    architecture = next(iter(hf_config.architectures or [hf_config.model_type]))
     if hf_config.model_type not in _BRIDGES:
-        raise UnsupportedModel(f"{where}: architecture {architecture} is not supported; use Qwen2, Qwen3 or Llama")
-    if hf_config.dtype not in (None, *DTYPES.values()):
-        raise UnsupportedModel(f"{where}: dtype {hf_config.dtype} is not supported; use {', '.join(DTYPES)}")
-    rope = hf_config.rope_parameters
-    kind = rope["rope_type"]
-    if kind not in ("default", "linear", "llama3"):
-        raise UnsupportedModel(f"{where}: rope scaling {kind} is not supported; use default, linear or llama3")
-    if kind == "llama3" and any(rope[key] != value for key, value in _LLAMA3_ROPE.items()):
-        raise UnsupportedModel(f"{where}: llama3 rope scaling is supported only with {_LLAMA3_ROPE}, not {rope}")
+        raise UnsupportedModel(f"{where}: {hf_config.model_type} is not supported; use Qwen2, Qwen3 or Llama")
+    rope, others = hf_config.rope_parameters, _LLAMA3_ROPE.items()
     refused = {
-        "partial_rotary_factor": rope.get("partial_rotary_factor", 1.0) != 1.0,
-        "hidden_act": hf_config.hidden_act != "silu",
-        "mlp_bias": getattr(hf_config, "mlp_bias", False),
-        "use_sliding_window": getattr(hf_config, "use_sliding_window", False),
+        "dtype": (hf_config.dtype, hf_config.dtype not in (None, *DTYPES.values())),
+        "rope_type": (rope["rope_type"], rope["rope_type"] not in ("default", "linear", "llama3")),
+        "rope_parameters": (rope, rope["rope_type"] == "llama3" and any(rope[key] != value for key, value in others)),
+        "partial_rotary_factor": (rope.get("partial_rotary_factor"), rope.get("partial_rotary_factor", 1.0) != 1.0),
+        "hidden_act": (hf_config.hidden_act, hf_config.hidden_act != "silu"),
+        "mlp_bias": (True, getattr(hf_config, "mlp_bias", False)),
+        "use_sliding_window": (True, getattr(hf_config, "use_sliding_window", False)),
     }
-    for setting, bad in refused.items():
+    for setting, (value, bad) in refused.items():
         if bad:
-            value = getattr(hf_config, setting, rope.get(setting))
-            raise UnsupportedModel(f"{where}: {architecture} with {setting}={value} is not supported")
+            raise UnsupportedModel(f"{where}: {hf_config.model_type} with {setting}={value} is not supported")
 
 
 def load_hf_config(hf_dir: str | Path) -> PretrainedConfig:
-    """The folder's model configuration, checked to be one that trains exactly here."""
+    """The folder's model configuration, checked to be one that trains exactly here. Raises UnsupportedModel."""
     if not (Path(hf_dir) / "config.json").is_file():
         raise UnsupportedModel(f"{hf_dir}: no config.json; expected a Hugging Face model folder")
     try:
         hf_config = AutoConfig.from_pretrained(hf_dir, trust_remote_code=False)
-        _check_supported(hf_config, str(hf_dir))
-        if getattr(hf_config, "head_dim", None) is None:
-            hf_config.head_dim = hf_config.hidden_size // hf_config.num_attention_heads
-    except UnsupportedModel:
-        raise
     except Exception as error:  # transformers raises several unrelated types for a config it cannot take
-        raise UnsupportedModel(f"{hf_dir}/config.json: {' '.join(str(error).split())[:300]}") from error
+        raise UnsupportedModel(f"{hf_dir}/config.json: {reason_of(error)}") from error
+    _check_supported(hf_config, str(hf_dir))
+    if getattr(hf_config, "head_dim", None) is None:
+        hf_config.head_dim = hf_config.hidden_size // hf_config.num_attention_heads
     return hf_config
 
 
@@ -179,9 +165,7 @@ def build_bridge(
     states = parallel_states or ParallelStates(vpp_size=None)
     for name in ("num_attention_heads", "num_key_value_heads"):
         if getattr(hf_config, name) % states.tp_size:
-            raise UnsupportedModel(
-                f"{hf_dir}: {name}={getattr(hf_config, name)} is not divisible by TP={states.tp_size}"
-            )
+            raise UnsupportedModel(f"{hf_dir}: TP={states.tp_size} does not divide its {name}")
     return _BRIDGES[hf_config.model_type](hf_config, states, vocab_multiple or states.tp_size)
 
 

@@ -8,17 +8,15 @@
 
 ``--input`` is a checkpoint of this pack, slime or vime, or the folder above it, whose tracker names the newest;
 ``--hf`` is the model it was trained from: it gives configuration, tokenizer and number format. A model that is there
-already is kept, unless ``--force`` is given. Tensors are read layer
-by layer and written shard by shard, so memory stays near one shard. The output appears only when it is complete, with
-the settings of the agent that was trained (``agent_settings``), if the run above the checkpoint has left them, and a
-card (``model_card``).
+already is kept, unless ``--force`` is given. Tensors are read layer by layer and written shard by shard, so memory
+stays near one shard. The output appears only when it is complete, with the settings of the agent that was trained
+(``hf_model``), if the run above the checkpoint has left them, and a card (``model_card``).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,78 +28,42 @@ from ..system.errors import MemAgentError
 from ..system.files import write_atomically
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
-from .agent_settings import settings_of_run, write_files
 from .average import average
 from .bridge import build_bridge, expected_tensors, to_hf
-from .folders import (
-    CheckpointError,
-    DamagedCheckpoint,
-    before,
-    check_free,
-    complete_folder,
-    number_of,
-    numbered,
-    resolve,
-)
-from .hf_folder import DTYPES, SHARD_SIZE, copy_model_files, plan_shards, write_shards
-from .hf_model import local_folder
-from .hub import add_push_arguments, check_token, push
-from .model_card import card_of_run, write_card
+from .folders import CheckpointError, check_free, complete_folder, number_of, numbered, resolve
+from .hf_folder import DTYPES, copy_model_files, write_shards
+from .hf_model import local_folder, settings_of_run, write_files
+from .model_card import add_push_arguments, card_of_run, check_token, push, write_card
 from .torch_dist import ModelTensors, misfit
-
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
-class ConvertError(MemAgentError):
-    """The checkpoint does not fit the model."""
 
 
 def convert(
-    source: str | Path,
-    hf_dir: str | Path,
-    output: str | Path,
-    *,
-    force: bool = False,
-    dtype: str | None = None,
-    shard_size: int = SHARD_SIZE,
-    base: str | None = None,
+    source: str | Path, hf_dir: str | Path, output: str | Path, *, force: bool = False, dtype: str | None = None
 ) -> Path:
-    """Write the Hugging Face folder ``output``; gives back the checkpoint folder that was read.
+    """Write the Hugging Face folder ``output``; gives back the checkpoint folder that was read."""
+    output, hf_dir, folder = Path(output).absolute(), Path(hf_dir), resolve(source)
+    check_free(output, force, [folder, hf_dir])
+    bridge = build_bridge(hf_dir)
+    expected, target = expected_tensors(bridge), DTYPES[dtype] if dtype else bridge.hf_config.dtype or torch.float32
+    assert isinstance(target, torch.dtype), target
+    tensors = ModelTensors(folder)
+    if problem := misfit(tensors.shapes, expected):
+        raise CheckpointError(f"{folder} does not fit {hf_dir}: {problem}; HF_CKPT (--hf) must be the folder of the "
+                              "model that was trained")
+    settings, card = settings_of_run(folder.parent), card_of_run(folder.parent, folder.name, hf_dir)
 
-    Args:
-        base: what the card calls the model in ``hf_dir``, such as its hub id.
-    """
-    output, hf_dir = Path(output).absolute(), Path(hf_dir)
-    folder = resolve(source)
-    made_of = [folder, hf_dir]
-    check_free(output, force, made_of)
-    try:
-        bridge = build_bridge(hf_dir)
-        tensors, expected = ModelTensors(folder), expected_tensors(bridge)
-        if problem := misfit(tensors.shapes, expected):
-            remedy = "HF_CKPT (--hf) must be the folder of the model that was trained"
-            raise ConvertError(f"{folder} does not fit {hf_dir}: {problem}; {remedy}")
-        settings = settings_of_run(folder.parent)
-        card = card_of_run(folder.parent, folder.name, base or str(hf_dir.absolute()))
-        target = DTYPES[dtype] if dtype else bridge.hf_config.dtype or torch.float32
-        assert isinstance(target, torch.dtype), target
+    def converted(name: str) -> list[tuple[str, torch.Tensor]]:
+        whole = tensors.read(name)[: expected[name][0]]  # cuts vocabulary padding
+        return [(hf_name, part.to(target).contiguous()) for hf_name, part in to_hf(bridge, name, whole)]
 
-        def converted(name: str) -> list[tuple[str, torch.Tensor]]:
-            whole = tensors.read(name)[: expected[name][0]]  # cuts vocabulary padding
-            return [(hf_name, part.to(target).contiguous()) for hf_name, part in to_hf(bridge, name, whole)]
-
-        sizes = {name: torch.Size(shape).numel() * target.itemsize for name, shape in expected.items()}
-        with complete_folder(output, force=force, made_of=made_of) as temporary:
-            write_shards(temporary, plan_shards(sizes, shard_size), converted)
-            copy_model_files(hf_dir, temporary)
-            write_files(settings, temporary)
-            write_card(temporary, card)
-            if dtype:
-                _set_dtype(temporary / "config.json", dtype)
-    except DamagedCheckpoint as error:
-        older = before(folder)
-        other = f"{older[-1]} is the one before it" if older else "copy it again if it is a copy"
-        raise CheckpointError(f"{error}; {other}") from error
+    sizes = {name: torch.Size(shape).numel() * target.itemsize for name, shape in expected.items()}
+    with complete_folder(output) as draft:
+        write_shards(draft, sizes, converted)
+        copy_model_files(hf_dir, draft)
+        write_files(settings, draft)
+        write_card(draft, card)
+        if dtype:
+            _set_dtype(draft / "config.json", dtype)
     return folder
 
 
@@ -111,37 +73,34 @@ def _set_dtype(file: Path, dtype: str) -> None:
     write_atomically(file, (json.dumps(config | {"dtype": dtype}, indent=2) + "\n").encode())
 
 
-def _size(text: str) -> int:
-    match = re.fullmatch(r"(\d+)(KB|MB|GB|)", text.upper())
-    if match is None or int(match[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a size like 5GB or 500MB")
-    return int(match[1]) * _UNITS[match[2]]
-
-
 def chosen(run: Path, names: Sequence[str]) -> list[Path]:
-    """The checkpoints of ``run`` by their numbers or folder names. Raises ConvertError."""
+    """The checkpoints of ``run`` by their numbers or folder names. Raises CheckpointError."""
     there = {folder.name: folder for folder in numbered(run)}
-    folders = [there.get(f"iter_{int(name):07d}" if name.isdecimal() else name) for name in names]
-    for name, folder in zip(names, folders, strict=True):
-        if folder is None:
-            raise ConvertError(f"{run}: no checkpoint {name}; there are {', '.join(there) or 'none'}")
-    return [folder for folder in folders if folder is not None]
+    found = []
+    for name in names:
+        folder = f"iter_{int(name):07d}" if name.isdecimal() else name
+        if folder not in there:
+            raise CheckpointError(f"{run}: no checkpoint {name}; there are {', '.join(there) or 'none'}")
+        found.append(there[folder])
+    return found
 
 
 def _sources(args: argparse.Namespace) -> list[Path]:
     run = Path(args.input)
-    if args.iteration or args.average:
-        found = chosen(run, args.average or [args.iteration])
-        if args.average and len(set(found)) < max(2, len(found)):
-            raise ConvertError(f"--average (AVERAGE) {' '.join(args.average)}: name at least 2 different checkpoints")
+    if args.average:
+        found = chosen(run, args.average)
+        if len(set(found)) < max(2, len(found)):
+            raise CheckpointError("AVERAGE (--average): name at least 2 different checkpoints")
         return found
+    if args.iteration:
+        return chosen(run, [args.iteration])
     if not args.all:
         return [resolve(run)]
     if args.output or args.push_to_hub:
-        raise ConvertError("--all (SINGLE_ITER=all) writes several folders: leave out --output (OUTPUT) and "
-                           "--push-to-hub (PUSH_TO_HUB)")
+        raise CheckpointError("SINGLE_ITER=all (--all) writes several folders: leave out OUTPUT (--output) and "
+                              "PUSH_TO_HUB (--push-to-hub)")
     if not (found := numbered(run)):
-        raise ConvertError(f"{run}: no iter_* checkpoints")
+        raise CheckpointError(f"{run}: no iter_* checkpoints")
     return found
 
 
@@ -150,8 +109,7 @@ def _convert_once(source: Path, hf_dir: Path, output: Path, args: argparse.Names
     if (output / "config.json").is_file() and not args.force:
         print(f"there: {output}; --force (FORCE=1) converts it again")
         return
-    base = str(Path(args.hf).absolute()) if Path(args.hf).is_dir() else args.hf
-    convert(source, hf_dir, output, force=args.force, dtype=args.dtype, shard_size=args.shard_size, base=base)
+    convert(source, hf_dir, output, force=args.force, dtype=args.dtype)
     print(f"{source} -> {output}")
     if not (output / SETTINGS_FILE).is_file():
         print(f"without settings of an agent: {source.parent} has no {SETTINGS_FILE}")
@@ -169,7 +127,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     which.add_argument("--average", nargs="+", metavar="ITERATION", help="the mean of several checkpoints")
     parser.add_argument("--output", help="folder to write; default: in hf/ beside the checkpoint")
     parser.add_argument("--dtype", choices=sorted(DTYPES), help="number format; default: that of --hf")
-    parser.add_argument("--shard-size", type=_size, default="5GB", help="largest file, e.g. 500MB (default 5GB)")
     parser.add_argument("--force", action="store_true", help="replace an existing output folder")
     add_push_arguments(parser)
     args = parser.parse_args(argv)
@@ -177,9 +134,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_token()
     hf_dir, sources, failed = local_folder(args.hf), _sources(args), []
     models = [folder.parent / "hf" / folder.name for folder in sources]
-    output = Path(args.output) if args.output else models[-1]
     if args.output and not args.average:
-        models = [output]
+        models = [Path(args.output)]
     for source, model in zip(sources, models, strict=True):
         try:
             _convert_once(source, hf_dir, model, args)
@@ -189,7 +145,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"error: {error}", file=sys.stderr)
             failed.append(source.name)
     if failed:
-        raise ConvertError(f"not converted: {', '.join(failed)}; the lines above say why")
+        raise CheckpointError(f"not converted: {', '.join(failed)}; the lines above say why")
+    output = models[-1]
     if args.average:
         numbers = "_".join(str(number_of(folder)) for folder in sources)
         output = Path(args.output) if args.output else models[0].parent / f"average_{numbers}"

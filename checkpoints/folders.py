@@ -1,38 +1,29 @@
 """The checkpoints in a folder: which there are, which one a run continues from, which are kept. Needs no torch.
 
-A run continues from the one that the tracker names, written last (``checkpoint.py``); a folder that no tracker names
-holds no complete checkpoint. People edit the tracker as well, to set a run back.
+A run continues from the one that the tracker names, written last (``checkpoint.py``). People edit the tracker as well,
+to set a run back.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..system.errors import MemAgentError
-from ..system.files import folder_lock, naming, remove
+from ..system.files import naming, remove, scratch_folder
 
 TRACKER = "latest_checkpointed_iteration.txt"
 """Megatron's own name and content: an iteration's number, or ``release`` for a model that no training has written."""
 
 
 class CheckpointError(MemAgentError):
-    """A checkpoint could not be written or read: the message names the path, the cause and the remedy."""
+    """A checkpoint or a model could not be written or read: the message names the path, the cause and the remedy."""
 
 
 class DamagedCheckpoint(CheckpointError):
     """A file of a checkpoint cannot be read: the message names the folder and the cause."""
-
-
-def damaged(folder: str | Path, file: str, problem: str) -> DamagedCheckpoint:
-    return DamagedCheckpoint(f"{folder}: the checkpoint is damaged: {file}: {problem}")
-
-
-class OutputRefused(MemAgentError):
-    """Something lies where a folder would be written, or another run writes there."""
 
 
 def tracked(save_path: str | Path) -> str | None:
@@ -84,7 +75,7 @@ def number_of(folder: Path) -> int:
 
 def numbered(save_path: str | Path) -> list[Path]:
     """The checkpoints of a run, oldest first."""
-    return sorted((f for f in Path(save_path).glob("iter_*") if is_numbered(f)), key=number_of)
+    return sorted(filter(is_numbered, Path(save_path).glob("iter_*")), key=number_of)
 
 
 def before(folder: Path) -> list[Path]:
@@ -95,18 +86,18 @@ def before(folder: Path) -> list[Path]:
 
 
 def _numbers(save_path: str | Path) -> str:
-    there = [str(number_of(folder)) for folder in numbered(save_path) if (folder / ".metadata").exists()]
+    there = [str(number_of(folder)) for folder in numbered(save_path)]
     return f", {' or '.join(there[-3:])}" if there else ", such as 99"
 
 
 def resolve(path: str | Path) -> Path:
     """The checkpoint folder meant by ``path``: itself, or the latest one inside it."""
-    itself = Path(path).is_dir() and (is_numbered(Path(path)) or (Path(path) / ".metadata").exists())
-    folder = Path(path) if itself else latest(path)
+    path = Path(path)
+    itself = path.is_dir() and (is_numbered(path) or (path / ".metadata").exists())
+    folder = path if itself else latest(path)
     if folder is None:
-        others = ", ".join(sorted(f.name for f in Path(path).parent.glob("iter_*")))
-        there = f"; there are {others}" if others else f"; expected an iter_* folder or {TRACKER} in it"
-        raise CheckpointError(f"{path}: no torch_dist checkpoint{there}")
+        there = ", ".join(other.name for other in numbered(path.parent)) or "none beside it"
+        raise CheckpointError(f"{path}: no torch_dist checkpoint, and no {TRACKER} in it; there are {there}")
     return folder
 
 
@@ -120,9 +111,8 @@ def prune(save_path: str | Path, keep: int) -> None:
 
     Those after the latest do not count: somebody went back behind them, and the run will replace them.
     """
-    for leftover in Path(save_path).glob(".iter_*"):
-        if re.fullmatch(r"\.iter_[0-9]{7,18}\.(writing|replaced)", leftover.name):
-            remove(leftover)
+    for leftover in Path(save_path).glob(".iter_*.writing"):
+        remove(leftover)
     newest = latest(save_path)
     until = [f for f in numbered(save_path) if newest is None or number_of(f) <= number_of(newest)]
     for folder in until[:-keep] if keep else []:
@@ -133,51 +123,25 @@ def prune(save_path: str | Path, keep: int) -> None:
 
 
 @contextlib.contextmanager
-def complete_folder(output: Path, *, force: bool, made_of: Sequence[Path] = ()) -> Iterator[Path]:
-    """A hidden folder beside ``output`` to write into; it becomes ``output`` when the block ends without an error.
-
-    Args:
-        force: replace a folder that is there.
-        made_of: folders that are read for it, which ``output`` neither is nor holds.
-
-    Raises:
-        OutputRefused: something is there that is not to be replaced.
-        MemAgentError: another run writes there.
-    """
-    output = Path(os.path.realpath(output))
-    temporary, replaced = output.with_name(f".{output.name}.writing"), output.with_name(f".{output.name}.replaced")
-    lock = f".{output.name}.lock"
-    with folder_lock(output.parent, busy=f"another run is writing {output.name}", name=lock):
-        try:
-            _end_replacing(output, temporary, replaced)
-            check_free(output, force, made_of)
-            temporary.mkdir()
-            with naming(output):
-                yield temporary
-            if force and output.exists():
-                output.rename(replaced)
-            temporary.rename(output)
-        finally:
-            _end_replacing(output, temporary, replaced)
-            remove(output.with_name(lock))
-
-
-def _end_replacing(output: Path, temporary: Path, replaced: Path) -> None:
-    """However it ended, between the two renames as well."""
-    remove(temporary)
-    if replaced.is_dir() and not output.exists():
-        replaced.rename(output)
-    remove(replaced)
+def complete_folder(output: Path) -> Iterator[Path]:
+    """A folder to write into; it takes the place of ``output`` when the block ends without an error."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with scratch_folder(f".{output.name}.writing-", output.parent) as scratch:
+        draft = scratch / "draft"
+        draft.mkdir()
+        with naming(output):
+            yield draft
+        if output.exists():
+            output.rename(scratch / "replaced")
+        draft.rename(output)
 
 
 def check_free(output: Path, force: bool, made_of: Sequence[Path] = ()) -> None:
-    """As early as can be. Raises OutputRefused."""
-    if not output.exists():
-        return
-    place = output.resolve()
-    if held := [folder for folder in made_of if folder.resolve().is_relative_to(place)]:
-        raise OutputRefused(f"{output}: would replace {held[0]}, of which it is made; name another output")
-    if not force:
-        raise OutputRefused(f"{output}: exists already; set FORCE=1 (--force) to replace it")
-    if not place.is_dir():
-        raise OutputRefused(f"{output}: is not a folder; name another output")
+    """Raises CheckpointError where ``output`` may not be written: it exists and is not to be replaced (``force``), or
+    holds one of the folders that it is made of.
+    """
+    for folder in made_of:
+        if folder.resolve().is_relative_to(output.resolve()):
+            raise CheckpointError(f"{output}: would replace {folder}, of which it is made; name another output")
+    if output.exists() and not (force and output.is_dir()):
+        raise CheckpointError(f"{output}: exists already; set FORCE=1 (--force) to replace it, or name another output")

@@ -35,83 +35,56 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
-from ..system.errors import MemAgentError
 from ..system.files import write_atomically
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .bridge import LocalBridge, build_bridge, expected_tensors, from_hf, hf_names
 from .checkpoint import hosts_args
-from .folders import TRACKER, OutputRefused, complete_folder, tracked
+from .folders import TRACKER, CheckpointError, check_free, complete_folder
 from .hf_folder import DTYPES, HfTensors, check_weights
 from .hf_model import local_folder
 from .torch_dist import stacked_name
 
-_STATEFUL = (
-    "self_attention.linear_qkv",
-    "self_attention.linear_proj",
-    "self_attention.core_attention",
-    "self_attention.q_layernorm",
-    "self_attention.k_layernorm",
-    "mlp.linear_fc1",
-    "mlp.linear_fc2",
-)
-_FORMAT = {
-    "sharded_backend": "torch_dist",
-    "sharded_backend_version": 1,
-    "common_backend": "torch",
-    "common_backend_version": 1,
-}
-
-
-class ReleaseError(MemAgentError):
-    """The model cannot be written there, or has no single number format: the message says which and the remedy."""
+_STATEFUL = ("self_attention.linear_qkv", "self_attention.linear_proj", "self_attention.core_attention",
+             "self_attention.q_layernorm", "self_attention.k_layernorm", "mlp.linear_fc1", "mlp.linear_fc2")
+_FORMAT = {"sharded_backend": "torch_dist", "sharded_backend_version": 1,
+           "common_backend": "torch", "common_backend_version": 1}
 
 
 def write_release(hf_dir: str | Path, output: str | Path, *, dtype: str | None = None, force: bool = False) -> Path:
     """Write ``output/release`` and the tracker; gives back the checkpoint folder."""
     hf_dir, output = Path(hf_dir), Path(output).absolute()
-    _check_free(output, force)
+    if any(output.glob("iter_*")):
+        raise CheckpointError(f"{output}: holds the checkpoints of a training run; choose a folder of its own")
+    check_free(output / "release", force, [hf_dir])
     bridge = build_bridge(hf_dir)
     check_weights(bridge.hf_config, hf_dir)
     tensors = HfTensors(hf_dir)
-    target = DTYPES[dtype] if dtype else _stored_dtype(bridge, tensors, hf_dir)
-    with complete_folder(output / "release", force=True, made_of=[hf_dir]) as temporary:
+    target = DTYPES[dtype] if dtype else _stored_dtype(bridge, tensors)
+    common = {
+        "args": hosts_args(bridge), "iteration": 1, "num_floating_point_operations_so_far": 0,
+        "checkpoint_version": 3.0,  # below 2.0 Megatron reorders query, key and value
+        "content_metadata": {"singleton_local_shards": False, "chained_optim_avoid_prefix": True},
+    }
+    with complete_folder(output / "release") as temporary:
         writer = FileSystemWriter(temporary, thread_count=1)
         try:
             save({}, storage_writer=writer, planner=_Stream(_pieces(bridge, tensors, target)), no_dist=True)
         except CheckpointException as error:  # holds the cause and is no Exception
             raise next(iter(error.failures.values()))[0] from None
-        write_atomically(temporary / "common.pt", _saved(_common(bridge)).getvalue())
+        write_atomically(temporary / "common.pt", _saved(common).getvalue())
         write_atomically(temporary / "metadata.json", json.dumps(_FORMAT).encode())
     write_atomically(output / TRACKER, b"release")
     return output / "release"
 
 
-def _check_free(output: Path, force: bool) -> None:
-    named = tracked(output)
-    if any(output.glob("iter_*")) or named not in (None, "release"):
-        raise ReleaseError(f"{output}: holds the checkpoints of a training run; choose a folder of its own")
-    if named and not force:
-        raise OutputRefused(f"{output}: exists already; set FORCE=1 (--force) to replace it")
-
-
-def _stored_dtype(bridge: LocalBridge, tensors: HfTensors, hf_dir: Path) -> torch.dtype:
+def _stored_dtype(bridge: LocalBridge, tensors: HfTensors) -> torch.dtype:
     used = {name for key in expected_tensors(bridge) for name in hf_names(bridge, key)}
     dtypes = {tensors.dtype(name): name for name in sorted(used)}
     if len(dtypes) > 1:
-        examples = ", ".join(f"{name} is {str(dtype).removeprefix('torch.')}" for dtype, name in dtypes.items())
-        raise ReleaseError(f"{hf_dir}: several number formats ({examples}); choose one with --dtype")
+        raise CheckpointError(f"{bridge.hf_config.name_or_path}: several number formats ({', '.join(dtypes.values())}"
+                              " differ); choose one with --dtype")
     return next(iter(dtypes))
-
-
-def _common(bridge: LocalBridge) -> dict:
-    return {
-        "args": hosts_args(bridge),
-        "checkpoint_version": 3.0,  # below 2.0 Megatron reorders query, key and value
-        "iteration": 1,
-        "num_floating_point_operations_so_far": 0,
-        "content_metadata": {"singleton_local_shards": False, "chained_optim_avoid_prefix": True},
-    }
 
 
 # --- contents --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ projection of row i::
 
 An adapter is a module ``lora`` of the linear module, so that checkpoints carry it under the names below, with all that
 a merge needs: whoever reads a checkpoint without a model (``torch_dist.ModelTensors``) sees merged weights. All
-numbers are fp32. Without dropout: one on a prefix that rows share would be another than theirs alone.
+numbers are fp32. There is no dropout: a prefix that rows share must be the same for each.
 
     decoder.layers.3.self_attention.linear_qkv.lora.{a, b, part, scale}
 """
@@ -28,11 +28,30 @@ import torch.nn.functional as F
 from megatron.core import tensor_parallel
 from torch import Tensor, nn
 
-from .lora_weights import merged, wide
+FIELDS = ("a", "b", "part", "scale")
+SCALE = 2.0
+"""Alpha over rank: of the usual alpha, twice the rank."""
+
+
+def wide(b: Tensor, part: Tensor, columns: int) -> Tensor:
+    """``b`` [out, r] as [out, columns], row i in the columns of projection ``part[i]`` and 0 in all others.
+
+    r = 1, parts 0 1 0::
+
+        b [[3], [4], [5]] -> [[3, 0], [0, 4], [5, 0]]
+    """
+    parts = columns // b.shape[1]
+    own = part[:, None] == torch.arange(parts, device=part.device)
+    return (b[:, None, :] * own[:, :, None]).reshape(len(b), columns)
+
+
+def merged(weight: Tensor, a: Tensor, b: Tensor, part: Tensor, scale: Tensor) -> Tensor:
+    """``weight + scale * wide(b) a``, in fp32."""
+    return weight.float() + scale * (wide(b, part, len(a)) @ a)
 
 
 class Adapter(nn.Module):
-    """What a linear module's output is moved by."""
+    """Its output is added to that of its linear module."""
 
     part: Tensor
     scale: Tensor
@@ -47,10 +66,6 @@ class Adapter(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.scale * F.linear(F.linear(x, self.a), wide(self.b, self.part, len(self.a)))
-
-
-SCALE = 2.0
-"""Alpha over rank: of the usual alpha, twice the rank."""
 
 
 def add_adapters(model: Any, rank: int, seed_for: Callable[[str], int]) -> None:
@@ -68,10 +83,10 @@ def add_adapters(model: Any, rank: int, seed_for: Callable[[str], int]) -> None:
         linear.lora = Adapter(a.to(device), torch.tensor(parts, dtype=torch.uint8, device=device), rank, SCALE)
         for parameter in linear.lora.parameters():
             tensor_parallel.set_defaults_if_not_set_tensor_model_parallel_attributes(parameter)
-        linear.register_forward_hook(_moved)
+        linear.register_forward_hook(_add_output)
 
 
-def _moved(linear: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor | None]) -> Any:
+def _add_output(linear: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor | None]) -> Any:
     return (output[0] + linear.lora(inputs[0]), output[1]) if linear.lora.on else output
 
 
@@ -80,15 +95,15 @@ def _projections(model: Any) -> Iterator[tuple[str, Any, list[int]]]:
     config = model.config
     groups, head = config.num_query_groups, config.kv_channels
     queries = config.num_attention_heads // groups * head
+    parts = {
+        "self_attention.linear_qkv": ([0] * queries + [1] * head + [2] * head) * groups,
+        "self_attention.linear_proj": [0] * config.hidden_size,
+        "mlp.linear_fc1": [0] * config.ffn_hidden_size + [1] * config.ffn_hidden_size,
+        "mlp.linear_fc2": [0] * config.hidden_size,
+    }
     for layer, block in enumerate(model.decoder.layers):
-        name = f"decoder.layers.{layer}"
-        yield f"{name}.self_attention.linear_qkv", block.self_attention.linear_qkv, (
-            [0] * queries + [1] * head + [2] * head
-        ) * groups
-        yield f"{name}.self_attention.linear_proj", block.self_attention.linear_proj, [0] * config.hidden_size
-        ffn = config.ffn_hidden_size
-        yield f"{name}.mlp.linear_fc1", block.mlp.linear_fc1, [0] * ffn + [1] * ffn
-        yield f"{name}.mlp.linear_fc2", block.mlp.linear_fc2, [0] * config.hidden_size
+        for name, of_rows in parts.items():
+            yield f"decoder.layers.{layer}.{name}", block.get_submodule(name), of_rows
 
 
 def adapters(model: Any) -> list[Adapter]:

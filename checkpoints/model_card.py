@@ -1,12 +1,13 @@
-"""The ``README.md`` of a converted model: what it is, what it was trained on and how, and how to do that again.
+"""The ``README.md`` of a converted model, and the model to the Hugging Face hub.
 
-Written at conversion from ``SAVE_PATH/mem_agent.yaml``. What evaluation found comes between two marks, now or later
-(``with_evaluation``), and replaces what stood there. The head is in the hub's format (``huggingface_hub``). Folders of
-the machine that trained are named by their last part alone.
+It says what the model is, what it was trained on and how, and how to do that again (``card.jinja``), from
+``SAVE_PATH/mem_agent.yaml``. What evaluation found comes between two marks, now or later (``with_evaluation``), and
+replaces what stood there. Folders of the machine that trained are named by their last part alone.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
+from huggingface_hub.errors import HTTPError
 
 from .. import __version__
 from ..config import SETTINGS_FILE, Config, read_yaml
@@ -22,12 +24,12 @@ from ..data.manifest import sha256_of
 from ..data.shards import ShardError, training_files
 from ..system.errors import MemAgentError
 from ..system.files import write_atomically
-from ..system.text import markdown_cell, markdown_table
+from ..system.text import markdown_cell, markdown_table, one_line
 
 CARD = "README.md"
-_BEGIN, _END = "<!-- evaluation -->", "<!-- end of evaluation -->"
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_BEGIN, _END, _NONE = "<!-- evaluation -->", "<!-- end of evaluation -->", "None is recorded."
 _PATH = re.compile(r"(?<![\w./~-])~?(?:/[^\s/'\",;:=|()]+)+/?")
+_CACHED = re.compile(r"/models--([^/]+)/snapshots/[^/]+/?$")
 PLACES = (
     "HOST", "SAVE_PATH", "DATA_ROOT", "TRACKER", "TRUST_REMOTE_CODE", "ANSWER_URL", "OVER_SAMPLING_BATCH_SIZE",
     "SAVE_INTERVAL", "KEEP_CHECKPOINTS", "KEEP_TRAJECTORIES", "MEM_CONCURRENCY", "NUM_ENGINES", "LENGTH",
@@ -41,7 +43,17 @@ class CardError(MemAgentError):
     """A model's card cannot be written or read."""
 
 
-def card_of_run(run: Path, checkpoint: str, model: str) -> str:
+def hub_id(model: str) -> str | None:
+    """``ORG/NAME`` of a model that came from the hub, by its id or its folder in the hub's cache; None for others.
+
+    ``.../hub/models--Org--Name/snapshots/c1899de`` is ``Org/Name``.
+    """
+    if cached := _CACHED.search(model):
+        return cached[1].replace("--", "/")
+    return model if re.fullmatch(r"[\w.-]+/[\w.-]+", model) and not Path(model).exists() else None
+
+
+def card_of_run(run: Path, checkpoint: str, model: str | Path) -> str:
     """The card of the model that ``checkpoint`` of ``run`` became, which started from ``model``.
 
     Raises:
@@ -49,38 +61,29 @@ def card_of_run(run: Path, checkpoint: str, model: str) -> str:
     """
     source = run / SETTINGS_FILE
     settings = read_yaml(source) if source.is_file() else {}
-    model = str(settings.get("HF_CKPT") or model)
-    name = markdown_cell(_name(model))
+    start = settings.get("HF_CKPT") or str(model)
+    base = hub_id(start) or hub_id(str(model))
+    settings |= {"HF_CKPT": base or Path(start).name} if settings else {}
+    rows = [[f"`{name}`", f"`{value}`"] for name, value in shown(settings).items()]
     data = ModelCardData(
-        base_model=model if _HUB_ID.fullmatch(model) and not Path(model).exists() else None,
+        base_model=base,
         library_name="transformers",
         tags=["mem-agent", "memory-agent", "long-context", "reinforcement-learning"],
     )
-    title = f"# {name}, trained as a memory agent"
-    parts = [f"---\n{data.to_yaml()}\n---", title, _ABOUT, _from(checkpoint, name)]
-    if settings:
-        trained_on = data_table(str(settings.get("TRAIN_DATA") or ""))
-        parts += ["## Training", _settings_table(settings), "## Data", trained_on]
-        parts += ["## To do it again", f"```bash\n{command(settings)}\n```"]
-    return "\n\n".join([*parts, "## Evaluation", f"{_BEGIN}\nNone is recorded.\n{_END}"]) + "\n"
-
-
-_ABOUT = (
-    "It reads a document of any length chunk by chunk, rewrites a short memory as it reads, and answers from the "
-    f"memory alone. How it reads is in `{SETTINGS_FILE}`, beside the weights; asked without that loop it is an "
-    "ordinary chat model."
-)
-
-
-def _from(checkpoint: str, name: str) -> str:
-    return f"Made from `{checkpoint}` of a run that began with `{name}`, by mem_agent {__version__}."
+    card = ModelCard.from_template(
+        data, str(Path(__file__).with_name("card.jinja")), name=markdown_cell(base or Path(start).name),
+        checkpoint=checkpoint, version=__version__, settings_file=SETTINGS_FILE,
+        settings=markdown_table(["setting", "value"], rows, ("setting", "value")),
+        data=data_table(str(settings.get("TRAIN_DATA") or "")), command=command(settings) if settings else "",
+    )
+    return f"{card}\n"
 
 
 def shown(settings: Mapping[str, Any]) -> dict[str, Any]:
     """A run's settings that are not the default; paths by their last part."""
     default = Config().to_mapping()
     return {
-        name: _name(settings[name]) for name, value in default.items()
+        name: _without_folders(settings[name]) for name, value in default.items()
         if name not in PLACES and settings.get(name, value) != value
     }
 
@@ -98,9 +101,19 @@ def data_table(train_data: str) -> str:
     except ShardError:
         files = []
     if not files:
-        return f"`{_name(train_data)}` was no longer there when this was written." if train_data else "Not recorded."
+        gone = f"`{Path(train_data).name}` was no longer there when this was written."
+        return gone if train_data else "Not recorded."
     rows = [[file.name, file.stat().st_size, f"`{sha256_of(file)}`"] for file in files]
     return markdown_table(["file", "bytes", "sha256"], rows, ("file", "sha256"))
+
+
+def _without_folders(value: Any) -> Any:
+    """``a=1,b=/tmp/private/x.json`` is ``a=1,b=x.json``."""
+    if not isinstance(value, str):
+        return value
+    if value.startswith(("/", "~", "./", "../")):
+        return Path(value).name
+    return _PATH.sub(lambda found: Path(found[0]).name, value)
 
 
 def with_evaluation(card: str, table: str, results: Sequence[EvalResult], file: str | Path = CARD) -> str:
@@ -113,9 +126,8 @@ def with_evaluation(card: str, table: str, results: Sequence[EvalResult], file: 
     _, end, after = rest.partition(_END)
     if not (begin and end):
         raise CardError(f"{file} has no place for an evaluation; convert the checkpoint again")
-    text = f"{before}{_BEGIN}\n{table}\n{_END}{after}"
     try:
-        found = ModelCard(text, ignore_metadata_errors=True)
+        found = ModelCard(f"{before}{_BEGIN}\n{table}\n{_END}{after}", ignore_metadata_errors=True)
     except (ValueError, yaml.YAMLError) as error:
         raise CardError(f"{file}: its head is no YAML ({' '.join(str(error).split())}); correct it") from None
     head: Any = found.data  # ModelCardData, typed by the library as its base
@@ -124,13 +136,15 @@ def with_evaluation(card: str, table: str, results: Sequence[EvalResult], file: 
     return str(found)
 
 
+def _title(card: str) -> str:
+    return next((line.removeprefix("# ") for line in card.splitlines() if line.startswith("# ")), "")
+
+
 def read_card(folder: Path) -> str:
     """Raises CardError where the model in ``folder`` has none."""
-    try:
-        return (folder / CARD).read_text()
-    except (OSError, ValueError) as error:
-        remedy = "convert the checkpoint with mem-agent convert"
-        raise CardError(f"{folder}: no readable {CARD} ({error}); {remedy}") from None
+    if not (folder / CARD).is_file():
+        raise CardError(f"{folder}: no {CARD}; convert the checkpoint with mem-agent convert")
+    return (folder / CARD).read_text(errors="replace")
 
 
 def write_card(folder: Path, card: str) -> None:
@@ -138,32 +152,35 @@ def write_card(folder: Path, card: str) -> None:
 
 
 def card_of_mean(folders: Sequence[Path]) -> str:
-    """The card of the mean of several models: the last one's, where that has a card, without its evaluation.
-
-    Raises:
-        CardError: its head is damaged.
-    """
+    """The card of the mean of several models: the last one's, where that has a card, without its evaluation."""
     note = f"The weights are the mean of {', '.join(f'`{folder.name}`' for folder in folders)}."
-    last = folders[-1] / CARD
-    card = last.read_text(errors="replace") if last.is_file() else ""  # any model's, in any encoding
+    card = read_card(folders[-1]) if (folders[-1] / CARD).is_file() else ""
     if _BEGIN not in card:
-        return f"# A mean of models\n\n{note}\n\n## Evaluation\n\n{_BEGIN}\nNone is recorded.\n{_END}\n"
-    return with_evaluation(card.replace(_ABOUT, f"{note}\n\n{_ABOUT}", 1), "None is recorded.", [], last)
+        return f"# A mean of models\n\n{note}\n\n## Evaluation\n\n{_BEGIN}\n{_NONE}\n{_END}\n"
+    title = f"# {_title(card)}\n"
+    return with_evaluation(card.replace(title, f"{title}\n{note}\n", 1), _NONE, [], folders[-1] / CARD)
 
 
-def _title(card: str) -> str:
-    return next((line.removeprefix("# ") for line in card.splitlines() if line.startswith("# ")), "")
+# --- to the hub ------------------------------------------------------------------------------------------------------
 
 
-def _settings_table(settings: Mapping[str, Any]) -> str:
-    rows = [[f"`{name}`", f"`{value}`"] for name, value in shown(settings).items()]
-    return "All that is not the default:\n\n" + markdown_table(["setting", "value"], rows, ("setting", "value"))
+def add_push_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--push-to-hub", metavar="ORG/NAME", help="upload the folder, weights and card")
+    parser.add_argument("--private", action="store_true", help="--push-to-hub: a repository that is made is private")
 
 
-def _name(value: Any) -> Any:
-    """Paths of the machine that trained, by their last part; all else as it is."""
-    if not isinstance(value, str):
-        return value
-    if value.startswith(("/", "~", "./", "../")):
-        return Path(value).name
-    return _PATH.sub(lambda found: Path(found[0]).name, value)
+def check_token() -> None:
+    """Before any work is done. Raises MemAgentError where nobody is logged in, or the hub cannot be asked."""
+    try:
+        HfApi().whoami()
+    except (HTTPError, OSError, ValueError) as error:  # ValueError: a token that no header can hold
+        reason = one_line(str(error).partition("Bearer ")[0], 200)  # without the token
+        raise MemAgentError(f"--push-to-hub: {reason}; set HF_TOKEN, or run `hf auth login`") from None
+
+
+def push(folder: Path, repo: str, *, private: bool) -> str:
+    """The address of the repository that has ``folder`` now, as a commit more if it was there."""
+    api = HfApi()
+    url = api.create_repo(repo, private=private, exist_ok=True)
+    api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"{folder.name}, from mem_agent")
+    return str(url)

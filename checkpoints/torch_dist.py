@@ -14,10 +14,8 @@ import pickle
 import re
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.checkpoint import FileSystemReader, LoadPlan, ReadItem
@@ -25,9 +23,9 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
-from ..system.errors import MemAgentError
-from .folders import damaged
-from .lora_weights import adapted_weight, adapter_names, fits, merged
+from ..system.errors import MemAgentError, reason_of
+from .folders import DamagedCheckpoint
+from .lora import FIELDS, merged
 
 _NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
 _PREFIX = re.compile(r"^((module|model)\.)+")
@@ -55,27 +53,18 @@ def stored_name(name: str) -> str:
 
 
 def misfit(found: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]]) -> str | None:
-    """One line: the first tensor that is missing, extra or of the wrong shape, and how many more; None if all fit.
+    """One line about the first tensor that is missing, extra or of the wrong shape; None if all fit.
 
-    A padded vocabulary fits. Tensors of the vocabulary come first, since they tell tied from untied models.
+    A padded vocabulary fits. Its tensors come first, since they tell tied from untied models.
     """
-    problems = {name: f"missing: {name} {list(shape)}" for name, shape in expected.items() if name not in found}
-    problems |= {name: f"extra: {name} {list(shape)}" for name, shape in found.items() if name not in expected}
-    for name, shape in expected.items():
-        stored = found.get(name, shape)
-        padded = name in PADDED and stored[:1] > shape[:1] and stored[1:] == shape[1:]
-        if stored != shape and not padded:
-            problems[name] = f"mis-shaped: {name} is {list(stored)}, the model has {list(shape)}"
-            if name in PADDED and stored[:1] < shape[:1]:
-                problems[name] += ", and only a larger vocabulary can be cut to fit"
-    if OUTPUT_LAYER in problems and OUTPUT_LAYER not in found:
-        problems[OUTPUT_LAYER] += " (the checkpoint's embeddings are tied, the config says tie_word_embeddings=false)"
-    if OUTPUT_LAYER in problems and OUTPUT_LAYER not in expected:
-        problems[OUTPUT_LAYER] += " (the checkpoint's embeddings are untied, the config says tie_word_embeddings=true)"
-    if not problems:
-        return None
-    first = min(problems, key=lambda name: name not in PADDED)
-    return problems[first] + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
+    for name in (*PADDED, *expected, *found):
+        stored, wanted = found.get(name, ()), expected.get(name, ())
+        padded = name in PADDED and wanted and stored[:1] > wanted[:1] and stored[1:] == wanted[1:]
+        if stored != wanted and not padded:
+            shapes = f"{list(stored) or 'missing'} in the checkpoint, {list(wanted) or 'missing'} in the model"
+            tied = " (tie_word_embeddings differs)" if name == OUTPUT_LAYER and () in (stored, wanted) else ""
+            return f"{name} is {shapes}{tied}"
+    return None
 
 
 # --- .metadata -------------------------------------------------------------------------------------------------------
@@ -86,10 +75,8 @@ _DESCRIPTIONS = {
         "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties", "TensorStorageMetadata",
         "BytesStorageMetadata", "ChunkStorageMetadata", "_MEM_FORMAT_ENCODING"},
     "torch.distributed.checkpoint.filesystem": {"_StorageInfo", "_StoragePrefix"},
-    "torch.distributed.checkpoint.planner": {
-        "SavePlan", "WriteItem", "WriteItemType", "TensorWriteData", "BytesIOWriteData"},
-    "torch.distributed._shard.sharded_tensor.metadata": {"TensorProperties", "MEM_FORMAT_ENCODING"},  # torch < 2.2
-    "torch": {"Size", *(str(v).removeprefix("torch.") for v in vars(torch).values() if isinstance(v, torch.dtype))},
+    "torch": {"Size", *(str(value).removeprefix("torch.") for value in vars(torch).values()
+                        if isinstance(value, torch.dtype))},
     "torch.serialization": {"_get_layout"},
     "builtins": {"set", "frozenset", "list", "dict", "tuple", "int", "bool", "slice"},
     "collections": {"OrderedDict", "defaultdict"},
@@ -99,27 +86,15 @@ _DESCRIPTIONS = {
 
 
 class _Unpickler(pickle.Unpickler):
-    """Of ``.metadata``: a pickle runs whatever it names, so nothing may be named but what describes tensors. Classes
-    of the Megatron that wrote it are not needed.
+    """Of ``.metadata``: a pickle runs whatever it names, so only descriptions of tensors are made, and a blank stands
+    for everything else, such as classes of the Megatron that wrote it.
     """
 
     def find_class(self, module: str, name: str) -> Any:
-        if module.startswith("megatron."):
-            return _Unknown
-        if (module, name) == ("builtins", "getattr"):
-            return _member  # of an enum, as Python 3.11.0 to 3.11.3 pickles it
-        if name not in _DESCRIPTIONS.get(module, ()):
-            raise pickle.UnpicklingError(f"asks for {module}.{name}, which describes no tensor")
-        return super().find_class(module, name)
+        return super().find_class(module, name) if name in _DESCRIPTIONS.get(module, ()) else _Blank
 
 
-def _member(kind: type[Enum], name: str) -> Enum:
-    return kind[name]
-
-
-class _Unknown:
-    """Stands for an object that describing tensors does not need."""
-
+class _Blank:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
 
@@ -127,56 +102,24 @@ class _Unknown:
         pass
 
 
-def read_metadata(folder: str | Path) -> Metadata:
-    """What ``folder/.metadata`` holds, whose files are there and long enough. Raises DamagedCheckpoint."""
-    with damage_explained(folder, ".metadata"):
-        with (Path(folder) / ".metadata").open("rb") as pickled:
-            metadata = _Unpickler(pickled).load()
-        if not isinstance(metadata, Metadata):
-            raise damaged(folder, ".metadata", "describes no tensors")
-        ends: dict[str, int] = {}
-        for info in metadata.storage_data.values():
-            ends[info.relative_path] = max(ends.get(info.relative_path, 0), info.offset + info.length)
-    for name, end in ends.items():
-        file = Path(folder) / name
-        size = file.stat().st_size if file.is_file() else None
-        if size is None or size < end:
-            raise damaged(folder, name, "is missing" if size is None else f"has {size} of at least {end} bytes")
-    return metadata
-
-
-def check_bytes(folder: str | Path, metadata: Metadata) -> None:
-    """Read all of it against the checksums in the zip files that torch writes, which reading a tensor passes over."""
-    for index, info in metadata.storage_data.items():
-        with damage_explained(folder, info.relative_path):
-            with (Path(folder) / info.relative_path).open("rb") as file:
-                file.seek(info.offset)
-                stored = zipfile.ZipFile(io.BytesIO(file.read(info.length)))
-            if stored.testzip() is not None:
-                raise damaged(folder, info.relative_path, f"the checksum of {index.fqn} is another")
-
-
 @contextlib.contextmanager
-def damage_explained(folder: str | Path, file: str) -> Iterator[None]:
+def damage_named(folder: Path, file: str) -> Iterator[None]:
     """Whatever reading a broken file raises becomes DamagedCheckpoint: KeyError, UnicodeDecodeError, ..."""
     try:
         yield
     except FileNotFoundError as error:
-        raise damaged(folder, Path(error.filename or file).name, "is missing") from None
+        name = Path(error.filename or file).name
+        raise DamagedCheckpoint(f"{folder}: the checkpoint is damaged: {name} is missing") from None
     except (MemAgentError, MemoryError):
         raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.filename is not None:
-            raise
-        cause = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise damaged(folder, file, cause) from error
+    except Exception as error:  # OSError too: torch's, of a file cut short, says "Invalid argument"
+        raise DamagedCheckpoint(f"{folder}: the checkpoint is damaged: {file}: {reason_of(error)}") from error
 
 
 # --- tensors ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Source:
+class _Source(NamedTuple):
     key: str
     layer: int | None
     """Index into the stacked tensor; None if the entry is this tensor alone."""
@@ -187,37 +130,40 @@ class ModelTensors:
     """The model's tensors in one checkpoint folder (the one with ``.metadata``), by uniform name."""
 
     def __init__(self, folder: str | Path) -> None:
-        metadata = read_metadata(folder)
-        self._folder, self._reader = folder, FileSystemReader(folder)
-        self._reader.set_up_storage_reader(metadata, is_coordinator=True)
-        entries = metadata.state_dict_metadata.items()
-        self._stored = {key: entry for key, entry in entries if isinstance(entry, TensorStorageMetadata)}
-        found = dict(_sources(self._stored))
-        self._adapters = {name: source for name, source in found.items() if adapted_weight(name)}
-        self._sources = {name: source for name, source in found.items() if name not in self._adapters}
-        for name in self._adapters:
-            self._check_adapter(adapted_weight(name) or "")
+        """Raises DamagedCheckpoint where ``.metadata`` cannot be read."""
+        self._folder, self._reader = Path(folder), FileSystemReader(folder)
+        with damage_named(self._folder, ".metadata"):
+            with (self._folder / ".metadata").open("rb") as pickled:
+                self._metadata: Metadata = _Unpickler(pickled).load()
+            self._reader.set_up_storage_reader(self._metadata, is_coordinator=True)
+            entries = self._metadata.state_dict_metadata.items()
+            self._stored = {key: entry for key, entry in entries if isinstance(entry, TensorStorageMetadata)}
+        found = dict(self._sources())
+        self._adapters = {name: source for name, source in found.items() if ".lora." in name}
+        self._weights = {name: source for name, source in found.items() if name not in self._adapters}
+
+    def _sources(self) -> Iterator[tuple[str, _Source]]:
+        for key, entry in self._stored.items():
+            if _NOT_MODEL.search(key):
+                continue
+            name, shape = _PREFIX.sub("", key), tuple(entry.size)
+            stacked = _STACKED.fullmatch(name)
+            if stacked is None:
+                yield stored_name(name), _Source(key, None, shape)
+                continue
+            for layer in range(shape[0]):
+                yield stored_name(f"decoder.layers.{layer}.{stacked[1]}"), _Source(key, layer, shape[1:])
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: source.shape for name, source in self._sources.items()}
-
-    def _check_adapter(self, weight: str) -> None:
-        names = adapter_names(weight)
-        missing = [name for name in (weight, *names.values())
-                   if name not in self._sources and name not in self._adapters]
-        if missing:
-            raise damaged(self._folder, ".metadata", f"an adapter without {missing[0]}")
-        of_parts = {part: self._adapters[name].shape for part, name in names.items()}
-        if not fits(self._sources[weight].shape, **of_parts):
-            raise damaged(self._folder, ".metadata", f"the adapter of {weight} does not fit it")
+        return {name: source.shape for name, source in self._weights.items()}
 
     def read(self, name: str) -> torch.Tensor:
         """A tensor of ``shapes``; where it has an adapter, merged in float32."""
-        tensor, names = self._read(self._sources[name]), adapter_names(name)
-        if names["a"] not in self._adapters:
+        tensor, module = self._read(self._weights[name]), name.removesuffix(".weight")
+        if f"{module}.lora.a" not in self._adapters:
             return tensor
-        return merged(tensor, **{field: self._read(self._adapters[part]) for field, part in names.items()})
+        return merged(tensor, **{field: self._read(self._adapters[f"{module}.lora.{field}"]) for field in FIELDS})
 
     def _read(self, source: _Source) -> torch.Tensor:
         stored = self._stored[source.key]
@@ -225,24 +171,23 @@ class ModelTensors:
         if source.layer is not None:
             offsets[0], sizes[0] = source.layer, 1
         chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
-        with damage_explained(self._folder, source.key):
+        with damage_named(self._folder, source.key):
             target = torch.zeros(sizes, dtype=stored.properties.dtype)
             items = create_read_items_for_chunk_list(source.key, stored, [chunk])
             self._reader.read_data(LoadPlan(items), _Into(target)).wait()
         return target.view(source.shape)
 
-
-def _sources(stored: dict[str, TensorStorageMetadata]) -> Iterator[tuple[str, _Source]]:
-    for key, entry in stored.items():
-        if _NOT_MODEL.search(key):
-            continue
-        name, shape = _PREFIX.sub("", key), tuple(entry.size)
-        stacked = _STACKED.fullmatch(name)
-        if stacked is None:
-            yield stored_name(name), _Source(key, None, shape)
-            continue
-        for layer in range(shape[0]):
-            yield stored_name(f"decoder.layers.{layer}.{stacked[1]}"), _Source(key, layer, shape[1:])
+    def check_bytes(self) -> None:
+        """Read everything, optimizer as well, against the checksums of the zip files that torch writes, which it
+        passes over itself. Raises DamagedCheckpoint.
+        """
+        for index, info in self._metadata.storage_data.items():
+            with damage_named(self._folder, info.relative_path):
+                with (self._folder / info.relative_path).open("rb") as file:
+                    file.seek(info.offset)
+                    stored = zipfile.ZipFile(io.BytesIO(file.read(info.length)))
+                if stored.testzip() is not None:
+                    raise zipfile.BadZipFile(f"the checksum of {index.fqn} is another")
 
 
 class _Into(DefaultLoadPlanner):

@@ -15,8 +15,15 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult
 
-from ..checkpoints.hub import add_push_arguments, check_token, push
-from ..checkpoints.model_card import CARD, read_card, with_evaluation, write_card
+from ..checkpoints.model_card import (
+    CARD,
+    add_push_arguments,
+    check_token,
+    push,
+    read_card,
+    with_evaluation,
+    write_card,
+)
 from ..system.one_line_errors import one_line_errors
 from ..system.text import markdown_table
 from .results import read_results

@@ -9,7 +9,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mem_agent.checkpoints.average import AverageError, average, main
+from mem_agent.checkpoints import hf_folder
+from mem_agent.checkpoints.average import average, main
+from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.checkpoints.hf_folder import HfTensors
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
@@ -46,14 +48,13 @@ def test_a_model_that_diverged_is_not_averaged_in(three, tmp_path):
     weights = load_file(three[1] / "model.safetensors")
     next(iter(weights.values())).view(-1)[0] = float("nan")
     write(three[1], weights)
-    with pytest.raises(AverageError, match="is not finite in one of the inputs"):
+    with pytest.raises(CheckpointError, match="is not finite in one of the inputs"):
         average(three, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("shard_size", [5 * 10**9, 50_000])
-def test_the_mean_is_taken_in_float32_and_cast_back(three, tmp_path, shard_size):
-    average(three, tmp_path / "out", shard_size=shard_size)
+def test_the_mean_is_taken_in_float32_and_cast_back(three, tmp_path):
+    average(three, tmp_path / "out")
     inputs, found = [read(folder) for folder in three], read(tmp_path / "out")
     assert set(found) == set(inputs[0])
     for name, tensor in found.items():
@@ -65,9 +66,11 @@ def test_the_mean_is_taken_in_float32_and_cast_back(three, tmp_path, shard_size)
     assert AutoTokenizer.from_pretrained(tmp_path / "out").encode("Anna") != []
 
 
-def test_averaging_equals_changes_nothing_and_the_sharding_may_differ(three, tmp_path):
+def test_averaging_equals_changes_nothing_and_the_sharding_may_differ(three, tmp_path, monkeypatch):
     average([three[0], shutil.copytree(three[0], tmp_path / "same")], tmp_path / "one")
-    average([tmp_path / "one", three[0]], tmp_path / "sharded", shard_size=50_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(hf_folder, "SHARD_SIZE", 50_000)
+        average([tmp_path / "one", three[0]], tmp_path / "sharded")
     average([three[0], tmp_path / "sharded"], tmp_path / "out")
     assert (tmp_path / "sharded" / "model.safetensors.index.json").exists()
     first, last = read(three[0]), read(tmp_path / "out")
@@ -78,14 +81,11 @@ def other_shape(folder: Path) -> None:
     write(folder, read(folder) | {"model.norm.weight": torch.zeros(65, dtype=torch.bfloat16)})
 
 
-DIFFERENCES = [
-    (other_shape, "tensor model.norm.weight has shape (64,) in the first and (65,) in the second"),
-    (lambda f: edit(f, "config.json", rms_norm_eps=0.5), "config.json has rms_norm_eps=1e-06 in the first and 0.5"),
-    (lambda f: (f / "config.json").write_text("{"), "config.json: cannot be read"),
-]
-
-
-@pytest.mark.parametrize("change,message", DIFFERENCES, ids=[message[:40] for _, message in DIFFERENCES])
+@pytest.mark.parametrize("change,message", [
+    (other_shape, "model.norm.weight"),
+    (lambda f: edit(f, "config.json", rms_norm_eps=0.5), "rms_norm_eps"),
+    (lambda f: (f / "config.json").write_text("{"), "config.json"),
+])
 def test_the_first_difference_is_one_line_and_nothing_is_written(three, tmp_path, change, message, capsys):
     change(three[2])
     assert main(["--inputs", *map(str, three), "--output", str(tmp_path / "out")]) == 1

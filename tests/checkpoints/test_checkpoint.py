@@ -1,8 +1,7 @@
-"""Resuming is exact, a failed write leaves the last good checkpoint as it was."""
+"""Resuming is exact, a failed write leaves the last good checkpoint as it was, damage is noticed and said."""
 
 import errno
 import json
-import pickle
 import random
 import shutil
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from megatron.core import dist_checkpointing
 from torch.distributed.checkpoint import FileSystemWriter, save_state_dict
 
@@ -41,20 +39,24 @@ def trained(model, tmp_path_factory) -> tuple[Trainer, Path]:
     return trainer, save_path
 
 
+def same_weights(one: Trainer, other: Trainer) -> bool:
+    weights = other.export_hf()
+    return all(torch.equal(tensor, weights[name]) for name, tensor in one.export_hf().items())
+
+
 def test_a_resumed_run_continues_bit_for_bit(model, tmp_path):
     rows, config = make_rows(), make_config(model, lr_warmup_steps=10)
     trainer = Trainer(config)
     train(trainer, rows, 2)
     checkpoint.save(tmp_path, 7, trainer, STATE)
     drawn = random.random(), np.random.rand(), torch.rand(1).item()
-    continued, weights = train(trainer, rows, 2), trainer.export_hf()
+    continued = train(trainer, rows, 2)
 
     resumed = Trainer(config)
     assert checkpoint.load(tmp_path, resumed) == STATE
     assert (random.random(), np.random.rand(), torch.rand(1).item()) == drawn
-    assert train(resumed, rows, 2) == continued
+    assert train(resumed, rows, 2) == continued and same_weights(resumed, trainer)
     assert continued[0]["lr"] == pytest.approx(config.lr * 2 / 10)
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in resumed.export_hf().items())
 
 
 def test_a_checkpoint_before_the_first_step_resumes_too(model, tmp_path):
@@ -70,7 +72,6 @@ def test_the_layout_is_that_of_the_hosts(trained):
     assert sorted(p.name for p in save_path.iterdir()) == ["iter_0000007", "latest_checkpointed_iteration.txt"]
     assert (save_path / "latest_checkpointed_iteration.txt").read_text() == "7"
     folder = save_path / "iter_0000007"
-    assert {"common.pt", "metadata.json", ".metadata"} < {p.name for p in folder.iterdir()}
     assert json.loads((folder / "metadata.json").read_text())["sharded_backend"] == "torch_dist"
     common = torch.load(folder / "common.pt", weights_only=False)
     assert (common["iteration"], common["checkpoint_version"]) == (7, 3.0)
@@ -95,8 +96,7 @@ def test_the_layout_is_that_of_the_hosts(trained):
 def test_training_starts_from_the_weights_of_a_checkpoint(model, trained):
     trainer, save_path = trained
     started = Trainer(make_config(model, torch_dist=str(save_path)))
-    weights = trainer.export_hf()
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in started.export_hf().items())
+    assert same_weights(started, trainer)
     rows = make_rows()
     assert started.reference_log_probs(rows) == started.log_probs(rows) == trainer.log_probs(rows)
 
@@ -110,13 +110,26 @@ def test_weights_alone_load_from_a_host_with_other_naming_padding_and_number_for
     folder = tmp_path / "release"
     folder.mkdir()
     save_state_dict(named, FileSystemWriter(folder), no_dist=True)
+    torch.save({"iteration": 1}, folder / "common.pt")
     (tmp_path / folders.TRACKER).write_text("release")
     started = Trainer(make_config(trainer.config.hf_ckpt, torch_dist=str(tmp_path)))
     weights = trainer.export_hf()
     for name, tensor in started.export_hf().items():
         assert torch.equal(tensor, weights[name].bfloat16().float()), name
-    with pytest.raises(CheckpointError, match="was not written by this host"):
+    with pytest.raises(CheckpointError, match="TORCH_DIST"):
         checkpoint.load(tmp_path, started)
+
+
+@pytest.mark.parametrize("other,tensor", [({"vocab": 600}, "word_embeddings"), ({"layers": 3}, "decoder.layers.2")])
+def test_a_checkpoint_of_another_model_is_refused_before_loading(trained, tmp_path, other, tensor):
+    stranger = Trainer(make_config(make_tiny_model(tmp_path, architecture="qwen2", **other)))
+    with pytest.raises(CheckpointError, match=f"HF_CKPT.*{tensor}"):
+        checkpoint.load(trained[1], stranger)
+    with pytest.raises(CheckpointError, match=f"HF_CKPT.*{tensor}"):
+        checkpoint.load_weights(trained[1], stranger.bridge, stranger.model)
+
+
+# --- failing and killed writes ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("there,goes_on", [((4, 9), "iter_0000004"), ((9,), None)])
@@ -127,12 +140,9 @@ def test_killed_while_a_checkpoint_is_written_over_the_run_goes_on_from_one_that
         (tmp_path / f"iter_{number:07d}").mkdir()
     (tmp_path / folders.TRACKER).write_text("9")
     (tmp_path / ".writing").mkdir()
-    rename = Path.rename
 
     def killed(path, target):
-        if path.name == ".writing":
-            raise KeyboardInterrupt
-        return rename(path, target)
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Path, "rename", killed)
@@ -161,80 +171,52 @@ def save_without_a_tracker(save_path: Path, trainer: Trainer, monkeypatch) -> No
     checkpoint.save(save_path, 8, trainer, STATE)
 
 
-@pytest.mark.parametrize(
-    ("failing_save", "cause"),
-    [
-        (save_over_a_file_size_limit, "a file was cut short (disk full, quota or size limit)"),
-        (save_without_a_tracker, "No space left on device"),
-    ],
-)
-def test_a_failed_write_leaves_the_last_good_checkpoint(model, trained, tmp_path, monkeypatch, failing_save, cause):
+@pytest.mark.parametrize("failing_save", [save_over_a_file_size_limit, save_without_a_tracker])
+def test_a_failed_write_leaves_the_last_good_checkpoint(model, trained, tmp_path, monkeypatch, failing_save):
     trainer, _ = trained
     checkpoint.save(tmp_path, 7, trainer, STATE)
-    with pytest.raises(CheckpointError) as error, monkeypatch.context() as patch:
+    with pytest.raises(CheckpointError, match=str(tmp_path / "iter_0000008")), monkeypatch.context() as patch:
         failing_save(tmp_path, trainer, patch)
-    message = str(error.value)
-    assert "\n" not in message and cause in message and "free disk space" in message
-    assert str(tmp_path / "iter_0000008") in message and f"{tmp_path / 'iter_0000007'} is intact" in message
     assert not list(tmp_path.glob(".iter_*"))
     assert folders.latest(tmp_path) == tmp_path / "iter_0000007"
     assert checkpoint.load(tmp_path, Trainer(make_config(model))) == STATE
     assert checkpoint.save(tmp_path, 8, trainer, STATE) == folders.latest(tmp_path) == tmp_path / "iter_0000008"
 
 
-@pytest.mark.parametrize(
-    ("other", "tensor", "found", "needed"),
-    [
-        ({"vocab": 600}, "embedding.word_embeddings.weight", "(512, 64)", "(600, 64)"),
-        ({"hidden": 32}, "embedding.word_embeddings.weight", "(512, 64)", "(512, 32)"),
-        ({"layers": 3}, "decoder.layers", "(2, 64", "(3, 64"),
-    ],
-)
-def test_a_checkpoint_of_another_model_is_refused_before_loading(trained, tmp_path, other, tensor, found, needed):
-    stranger = Trainer(make_config(make_tiny_model(tmp_path, architecture="qwen2", **other)))
-    before = stranger.export_hf()
-    with pytest.raises(CheckpointError) as error:
-        checkpoint.load(trained[1], stranger)
-    message = str(error.value)
-    assert tensor in message and found in message and needed in message and "\n" not in message
-    assert all(torch.equal(value, before[name]) for name, value in stranger.export_hf().items())
-    with pytest.raises(CheckpointError, match=r"does not fit the model of HF_CKPT: (mis-shaped|missing)") as error:
-        checkpoint.load_weights(trained[1], stranger.bridge, stranger.model)
-    assert "\n" not in str(error.value)
+def test_saving_reads_no_tensor_back(trained, tmp_path, monkeypatch):
+    opened, path_open = [], Path.open
+
+    def seen(path, mode="r", *args, **options):
+        opened.extend([path.name] if "r" in mode else [])
+        return path_open(path, mode, *args, **options)
+
+    monkeypatch.setattr(Path, "open", seen)
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("read back"))
+    checkpoint.save(tmp_path, 8, trained[0], STATE)
+    assert not [name for name in opened if name.endswith(".distcp")]
 
 
 # --- finding ---------------------------------------------------------------------------------------------------------
 
 
-def checkpoints(save_path: Path, *iterations: int) -> None:
+def checkpoints(save_path: Path, *iterations: int, tracker: int | None = None) -> None:
     for iteration in iterations:
-        folder = save_path / f"iter_{iteration:07d}"
-        folder.mkdir(parents=True)
-        (folder / ".metadata").write_text("")
-    (save_path / folders.TRACKER).write_text(str(max(iterations)))
+        (save_path / f"iter_{iteration:07d}").mkdir(parents=True)
+    (save_path / folders.TRACKER).write_text(str(tracker or max(iterations)))
 
 
-def test_prune_keeps_the_newest_and_always_the_latest(tmp_path):
-    checkpoints(tmp_path, 1, 2, 3, 10)
+@pytest.mark.parametrize("there,tracker,keep,left", [
+    ((1, 2, 3, 10), 10, 0, [1, 2, 3, 10]),
+    ((1, 2, 3, 10), 10, 2, [3, 10]),
+    ((3, 10), 3, 1, [3, 10]),
+    ((1, 2, 3, 8, 9), 3, 2, [2, 3, 8, 9]),  # set back to 3: those behind it do not push out those before
+])
+def test_prune_keeps_the_newest_and_always_the_latest(tmp_path, there, tracker, keep, left):
+    checkpoints(tmp_path, *there, tracker=tracker)
     (tmp_path / ".iter_0000011.writing").mkdir()
-    conversion = tmp_path / ".iter_0000003-hf.writing"  # of convert-to-hf.sh with OUTPUT beside the checkpoints
-    conversion.mkdir()
-    folders.prune(tmp_path, 0)
-    assert len(list(tmp_path.glob("iter_*"))) == 4
-    folders.prune(tmp_path, 2)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        conversion.name, "iter_0000003", "iter_0000010", folders.TRACKER
-    ]
-    (tmp_path / folders.TRACKER).write_text("3")
-    folders.prune(tmp_path, 1)
-    assert folders.latest(tmp_path) == tmp_path / "iter_0000003"
-
-
-def test_checkpoints_behind_which_a_run_was_set_back_do_not_push_out_those_before(tmp_path):
-    checkpoints(tmp_path, 1, 2, 3, 8, 9)
-    (tmp_path / folders.TRACKER).write_text("3")
-    folders.prune(tmp_path, 2)
-    assert [folders.number_of(folder) for folder in folders.numbered(tmp_path)] == [2, 3, 8, 9]
+    folders.prune(tmp_path, keep)
+    assert [folders.number_of(folder) for folder in folders.numbered(tmp_path)] == left
+    assert not list(tmp_path.glob(".iter_*"))
 
 
 def test_latest_follows_the_tracker(tmp_path):
@@ -242,17 +224,16 @@ def test_latest_follows_the_tracker(tmp_path):
     checkpoints(tmp_path, 4)
     assert folders.latest(tmp_path) == folders.resolve(tmp_path / "iter_0000004") == tmp_path / "iter_0000004"
     (tmp_path / folders.TRACKER).write_text("5")
-    with pytest.raises(CheckpointError, match="names iter_0000005, which is not there"):
+    with pytest.raises(CheckpointError, match="iter_0000005"):
         folders.latest(tmp_path)
-    with pytest.raises(CheckpointError, match="no torch_dist checkpoint"):
+    with pytest.raises(CheckpointError, match="nowhere"):
         folders.resolve(tmp_path / "nowhere")
 
 
 def test_a_converted_model_is_no_run_to_continue(tmp_path):
     (tmp_path / "release").mkdir()
-    (tmp_path / "release" / ".metadata").write_text("")
     (tmp_path / folders.TRACKER).write_text("release\n")
-    with pytest.raises(CheckpointError, match="is a converted model, not a checkpoint of a run; set another"):
+    with pytest.raises(CheckpointError, match="SAVE_PATH"):
         train_run(Config(save_path=str(tmp_path)))
 
 
@@ -270,10 +251,6 @@ def flipped(file: Path) -> None:
     file.write_bytes(content)
 
 
-DAMAGES = [("__0_0.distcp", Path.unlink), ("__0_0.distcp", cut), ("__0_0.distcp", flipped),
-           (".metadata", cut), ("common.pt", cut), ("metadata.json", cut)]
-
-
 @pytest.fixture
 def copies(trained, tmp_path) -> Path:
     """A run with three checkpoints, the first and the last alike, the one between without its tensors."""
@@ -284,7 +261,10 @@ def copies(trained, tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("name", "damage"), DAMAGES)
+@pytest.mark.parametrize(("name", "damage"), [
+    ("__0_0.distcp", Path.unlink), ("__0_0.distcp", cut), ("__0_0.distcp", flipped), (".metadata", cut),
+    ("common.pt", cut), ("common.pt", Path.unlink), ("metadata.json", cut),
+])
 def test_a_run_goes_on_from_the_newest_checkpoint_that_can_be_read_and_says_so(
     model, trained, copies, caplog, name, damage
 ):
@@ -293,30 +273,6 @@ def test_a_run_goes_on_from_the_newest_checkpoint_that_can_be_read_and_says_so(
     assert checkpoint.load(copies, resumed) == STATE
     first, second = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert str(copies / "iter_0000007") in first and str(copies / "iter_0000005") in second
-    weights = trained[0].export_hf()
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in resumed.export_hf().items())
+    assert same_weights(resumed, trained[0])
     with pytest.raises(CheckpointError, match="iter_0000007"):
         checkpoint.load(copies / "iter_0000007", resumed)
-
-
-# --- ranks -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("error", [CheckpointError("x"), OSError(28, "x"), KeyError("x")])
-def test_any_error_of_the_first_rank_is_sent_to_the_others(monkeypatch, error):
-    """Which would wait for it in the broadcast."""
-    sent: list = []
-    monkeypatch.setattr(dist, "get_rank", lambda: 0)
-    monkeypatch.setattr(dist, "broadcast_object_list", lambda outcome, src: sent.append(pickle.dumps(outcome)))
-
-    def fails():
-        raise error
-
-    with pytest.raises(Exception, match="x"):
-        checkpoint.on_first_rank(fails)
-    result, problem = pickle.loads(sent[0])[0]
-    assert result is None and "x" in str(problem)
-    monkeypatch.setattr(dist, "get_rank", lambda: 1)
-    monkeypatch.setattr(dist, "broadcast_object_list", lambda outcome, src: outcome.__setitem__(0, (None, problem)))
-    with pytest.raises(type(problem), match="x"):
-        checkpoint.on_first_rank(fails)

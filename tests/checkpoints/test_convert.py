@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch.distributed._shard.sharded_tensor.metadata import TensorProperties as OldProperties
 from torch.distributed.checkpoint import FileSystemWriter, save_state_dict
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mem_agent.checkpoints import checkpoint, folders
+from mem_agent.checkpoints import checkpoint, folders, hf_folder
 from mem_agent.checkpoints.bridge import build_bridge
 from mem_agent.checkpoints.convert import convert, main
-from mem_agent.checkpoints.folders import OutputRefused
+from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.checkpoints.hf_folder import UnsupportedModel, check_weights
 from mem_agent.checkpoints.hf_model import load_vocabulary, local_folder, refuse_foreign_code
 from mem_agent.checkpoints.torch_dist import ModelTensors
 from mem_agent.config import ConfigError
+from mem_agent.system.files import DiskFull
 from mem_agent.tests.helpers.attack import Attack
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
@@ -65,23 +65,23 @@ def left(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
 
 
-@pytest.mark.parametrize("shard_size", [5 * 10**9, 50_000])
-def test_a_trained_checkpoint_converts_bit_for_bit(run, tmp_path, shard_size):
+def test_a_trained_checkpoint_converts_bit_for_bit(run, tmp_path):
     model, save_path, weights = run
-    convert(save_path / "iter_0000003", model, tmp_path / "out", shard_size=shard_size)
+    convert(save_path / "iter_0000003", model, tmp_path / "out")
     assert same_weights(tmp_path / "out", weights)
     loaded: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not any(loaded[1].values())
-    assert torch.equal(loaded[0].get_input_embeddings().weight, weights["model.embed_tokens.weight"])
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
     chat = [{"role": "user", "content": "Where is Anna?"}]
     assert tokenizer.apply_chat_template(chat) == AutoTokenizer.from_pretrained(model).apply_chat_template(chat)
     assert left(tmp_path)[0] == "out"
 
 
-def test_shards_keep_to_their_size_and_are_indexed(run, tmp_path):
+def test_shards_keep_to_their_size_and_are_indexed(run, tmp_path, monkeypatch):
     model, save_path, weights = run
-    convert(save_path, model, tmp_path / "out", shard_size=50_000)
+    monkeypatch.setattr(hf_folder, "SHARD_SIZE", 50_000)
+    convert(save_path, model, tmp_path / "out")
+    assert same_weights(tmp_path / "out", weights)
     index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
     assert set(index["weight_map"]) == set(weights)
     assert index["metadata"]["total_size"] == sum(t.nbytes for t in weights.values())
@@ -134,25 +134,18 @@ def test_vocabulary_padding_is_cut_off(plain, tmp_path):
     assert same_weights(tmp_path / "out", load_file(model / "model.safetensors"))
 
 
-LAYER = "decoder.layers.1.mlp.linear_fc2.weight"
-EMBEDDING, OUTPUT_LAYER = "embedding.word_embeddings.weight", "output_layer.weight"
-MISFITS = [
-    ({LAYER: None}, f"missing: {LAYER} [64, 128]; HF_CKPT"),
-    ({LAYER: (64, 127), "decoder.final_layernorm.weight": (65,)}, "[65], the model has [64] (and 1 more); HF_CKPT"),
-    ({OUTPUT_LAYER: (512, 64)}, f"extra: {OUTPUT_LAYER} [512, 64] (the checkpoint's embeddings are untied, the"),
-]
+LAYER, OUTPUT_LAYER = "decoder.layers.1.mlp.linear_fc2.weight", "output_layer.weight"
 
 
-@pytest.mark.parametrize("change,message", MISFITS)
-def test_what_does_not_fit_is_named_in_one_line_and_nothing_is_written(plain, tmp_path, change, message, capsys):
+@pytest.mark.parametrize("name,shape", [(LAYER, None), (LAYER, (64, 127)), (OUTPUT_LAYER, (512, 64))])
+def test_what_does_not_fit_is_named_in_one_line_and_nothing_is_written(plain, tmp_path, name, shape, capsys):
     model, tensors = plain
-    changed = tensors | {name: torch.zeros(shape) for name, shape in change.items() if shape}
-    broken = {name: tensor for name, tensor in changed.items() if change.get(name, True)}
-    source = write_checkpoint(tmp_path / "iter_0000001", broken)
+    changed = {key: tensor for key, tensor in tensors.items() if key != name}
+    changed |= {name: torch.zeros(shape)} if shape else {}
+    source = write_checkpoint(tmp_path / "iter_0000001", changed)
     assert main(["--input", str(source), "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
-    assert "--hf) must be the folder of the model that was trained" in error
+    assert name in error and "HF_CKPT" in error and error.count("\n") == 1
     assert left(tmp_path)[0] == "iter_0000001" and not (tmp_path / "out").exists()
 
 
@@ -163,33 +156,29 @@ def test_a_file_cut_short_is_one_line(plain, tmp_path, file, capsys):
     (source / file).write_bytes((source / file).read_bytes()[:1000])
     assert main(["--input", str(source), "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {source}: the checkpoint is damaged: ") and error.count("\n") == 1
+    assert str(source) in error and "damaged" in error and error.count("\n") == 1
     assert left(tmp_path)[0] == "iter_0000001" and not (tmp_path / "out").exists()
 
 
-def test_an_existing_output_is_replaced_only_when_forced(run, tmp_path):
+def test_an_existing_output_is_replaced_only_when_forced_and_by_a_whole_one(run, tmp_path, monkeypatch):
     model, save_path, weights = run
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "precious").write_text("")
-    with pytest.raises(OutputRefused, match="exists already; set FORCE=1"):
+    with pytest.raises(CheckpointError, match="FORCE=1"):
         convert(save_path, model, tmp_path / "out")
-    assert [p.name for p in (tmp_path / "out").iterdir()] == ["precious"]
-    convert(save_path, model, tmp_path / "out", force=True)
-    assert same_weights(tmp_path / "out", weights) and not (tmp_path / "out" / "precious").exists()
-
-
-def test_an_interrupted_conversion_leaves_the_old_output(run, tmp_path, monkeypatch):
-    model, save_path, _ = run
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "precious").write_text("")
 
     def full(*_args, **_kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mem_agent.checkpoints.hf_folder.save_file", full)
-    with pytest.raises(OSError, match="No space left"):
+    with monkeypatch.context() as patch, pytest.raises(DiskFull, match=r"out.*No space left"):
+        patch.setattr("mem_agent.checkpoints.hf_folder.save_file", full)
         convert(save_path, model, tmp_path / "out", force=True)
     assert left(tmp_path) == ["out", "out/precious"]
+    convert(save_path, model, tmp_path / "out", force=True)
+    assert same_weights(tmp_path / "out", weights) and left(tmp_path)[0] == "out"
+    assert not (tmp_path / "out" / "precious").exists()
+    with pytest.raises(CheckpointError, match="of which it is made"):
+        convert(save_path, tmp_path / "out", tmp_path / "out", force=True)
 
 
 class FromAnotherMegatron:
@@ -214,28 +203,14 @@ def test_metadata_with_unknown_classes_is_read(plain, tmp_path, monkeypatch):
     assert same_weights(tmp_path / "out", load_file(model / "model.safetensors"))
 
 
-# --- what others write ----------------------------------------------------------------------------------------------
-
-
-def test_metadata_runs_nothing(plain, tmp_path, capsys):
+def test_metadata_runs_nothing(plain, tmp_path):
     model, tensors = plain
     source, victim = write_checkpoint(tmp_path / "iter_0000001", tensors), tmp_path / "victim"
     metadata = pickle.loads((source / ".metadata").read_bytes())
     metadata.planner_data = Attack(victim)
     (source / ".metadata").write_bytes(pickle.dumps(metadata))
-    assert main(["--input", str(source), "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
-    assert "asks for subprocess.getoutput" in capsys.readouterr().err and not victim.exists()
-
-
-def test_metadata_of_torch_before_2_2_is_read(plain, tmp_path):
-    model, tensors = plain
-    source = write_checkpoint(tmp_path / "iter_0000001", tensors)
-    metadata = pickle.loads((source / ".metadata").read_bytes())
-    for entry in metadata.state_dict_metadata.values():
-        entry.properties = OldProperties(dtype=entry.properties.dtype)
-    (source / ".metadata").write_bytes(pickle.dumps(metadata))
     convert(source, model, tmp_path / "out")
-    assert same_weights(tmp_path / "out", load_file(model / "model.safetensors"))
+    assert same_weights(tmp_path / "out", load_file(model / "model.safetensors")) and not victim.exists()
 
 
 def test_python_that_comes_with_a_model_runs_only_where_it_is_trusted(plain, tmp_path):
@@ -266,9 +241,9 @@ FULL = ["full_attention"] * 3
 
 
 @pytest.mark.parametrize("change,message", [
-    ({"num_hidden_layers": 1, "layer_types": FULL[:1]}, r"has no place for, e.g. model\.layers\.1"),
-    ({"num_hidden_layers": 3, "layer_types": FULL}, r"no tensor model\.layers\.2"),
-    ({"intermediate_size": 96}, "has shape"),
+    ({"num_hidden_layers": 1, "layer_types": FULL[:1]}, r"model\.layers\.1"),
+    ({"num_hidden_layers": 3, "layer_types": FULL}, r"model\.layers\.2"),
+    ({"intermediate_size": 96}, "mlp"),
 ])
 def test_another_config_is_named_in_one_line(tmp_path, change, message):
     model = make_tiny_model(tmp_path)

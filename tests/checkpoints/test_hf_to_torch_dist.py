@@ -9,13 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from mem_agent.checkpoints import hf_model
 from mem_agent.checkpoints import hf_to_torch_dist as release
 from mem_agent.checkpoints.bridge import build_bridge, expected_tensors
 from mem_agent.checkpoints.checkpoint import load_weights
 from mem_agent.checkpoints.convert import convert
-from mem_agent.checkpoints.folders import TRACKER, OutputRefused
+from mem_agent.checkpoints.folders import TRACKER, CheckpointError
 from mem_agent.checkpoints.hf_folder import HfTensors
-from mem_agent.checkpoints.hf_to_torch_dist import ReleaseError, main, write_release
+from mem_agent.checkpoints.hf_to_torch_dist import main, write_release
 from mem_agent.checkpoints.torch_dist import ModelTensors
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config
@@ -81,7 +82,7 @@ def test_the_number_format_can_be_chosen_and_must_be_when_there_are_several(tmp_
     assert same(read(tmp_path / "back"), {name: tensor.bfloat16() for name, tensor in read(model).items()})
     mixed = load_file(model / "model.safetensors")
     save_file(mixed | {"model.norm.weight": mixed["model.norm.weight"].half()}, model / "model.safetensors")
-    with pytest.raises(ReleaseError, match=r"model\.norm\.weight is float16\); choose one with --dtype"):
+    with pytest.raises(CheckpointError, match=r"model\.norm\.weight.*--dtype"):
         write_release(model, tmp_path / "mixed")
     write_release(model, tmp_path / "mixed", dtype="float32")
 
@@ -137,11 +138,18 @@ def test_an_existing_release_is_replaced_only_when_forced(tmp_path):
     assert main([*arguments, "--force"]) == 0
 
 
+def test_the_model_may_be_a_hub_id(tmp_path, monkeypatch):
+    model = make_tiny_model(tmp_path / "hf")
+    monkeypatch.setattr(hf_model, "snapshot_download", lambda name, **_: str(model) if name == "Org/Name" else "")
+    assert main(["--hf", "Org/Name", "--output", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "release" / ".metadata").is_file()
+
+
 @pytest.mark.parametrize("force", [True, False])
 def test_the_checkpoints_of_a_run_are_never_touched(tmp_path, force):
     (tmp_path / "run" / "iter_0000007").mkdir(parents=True)
     (tmp_path / "run" / TRACKER).write_text("7")
-    with pytest.raises(ReleaseError, match="holds the checkpoints of a training run"):
+    with pytest.raises(CheckpointError, match="run"):
         write_release(make_tiny_model(tmp_path / "hf"), tmp_path / "run", force=force)
     assert (tmp_path / "run" / TRACKER).read_text() == "7"
 
@@ -159,5 +167,5 @@ def test_an_interrupted_write_leaves_the_old_release(tmp_path, monkeypatch, caps
     assert "No space left on device" in capsys.readouterr().err
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [TRACKER, "release"]
     assert torch.equal(ModelTensors(tmp_path / "out" / "release").read("decoder.final_layernorm.weight"), before)
-    with pytest.raises(OutputRefused):
+    with pytest.raises(CheckpointError):
         write_release(model, tmp_path / "out")

@@ -5,14 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mem_agent import eval_ruler_hqa
 from mem_agent.checkpoints import average, convert
 from mem_agent.checkpoints.hf_model import config_for_model, model_settings
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.config import Config, ConfigError, write_settings
-from mem_agent.evaluation.results import read_run
 from mem_agent.serving import serve_engines
-from mem_agent.tests.helpers.evaluations import make_model, write_data
+from mem_agent.tests.helpers.evaluations import make_model
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
 PROMPTS = "memory: 'Read. {problem} {section} {memory}'\n"
@@ -92,7 +90,6 @@ def leave(model, **settings):
 def model(tmp_path):
     model = make_model(tmp_path / "model", positions=4096)
     leave(model, **{name.upper(): value for name, value in SMALL.items()})
-    write_data(tmp_path)
     return model
 
 
@@ -109,30 +106,6 @@ def test_the_environment_wins_over_the_model(model, env, chunk, line):
     config, said = config_for_model(model, env)
     assert config.mem_chunk_tokens == chunk
     assert line.format(model / "mem_agent.yaml") in said and bool(line) == bool(said)
-
-
-def test_an_evaluation_takes_them_into_its_engine_length_and_its_identity(model, tmp_path, monkeypatch):
-    """As far as its engines would start."""
-    lengths = []
-
-    class Started(Exception):
-        pass
-
-    def fleet(config, *_, **__):
-        lengths.append(config.engine_max_len)
-        raise Started
-
-    def settings_of(name):
-        output = tmp_path / name
-        with pytest.raises(Started):
-            eval_ruler_hqa.main(f"--data-root {tmp_path} --length 50 --model {model} --output {output}".split())
-        return read_run(output).settings
-
-    monkeypatch.setattr("mem_agent.serving.fleet.Fleet", fleet)
-    settings = settings_of("own")
-    assert settings["mem_chunk_tokens"] == 20 and settings["mem_max_final"] == 16
-    monkeypatch.setenv("MEM_CHUNK_TOKENS", "300")
-    assert settings_of("other") == settings | {"mem_chunk_tokens": 300} and 200 < lengths[1] - lengths[0] < 400
 
 
 def test_a_server_gets_the_length_that_they_need(model, monkeypatch, capsys):
