@@ -327,8 +327,8 @@ class Fleet:
 
 
 def write_weights(tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
-    """Replace ``folder/model.safetensors``; readers of the old file keep it. Raises WeightsNotWritten, and the old one
-    stays.
+    """Replace ``folder/model.safetensors``; readers of the old file keep it. Raises DiskFull, and the
+    old one stays.
 
     Tied tensors share memory, which the format cannot say: the second is written as a copy.
     """

@@ -235,9 +235,9 @@ class Rollouts:
     async def _rollout(self, number: int, first_group: int) -> Rollout:
         args = self._args()
         if self.config.supervised:
-            batch = await self._collect(first_group)
-            metrics = rollout_metrics(batch.samples, scored=False) | row_counts(args, batch.samples)
-            return Rollout(custom_convert(args, batch.samples), batch.next_group, metrics)
+            given = await self._collect(first_group)
+            metrics = rollout_metrics(given.samples, scored=False) | row_counts(args, given.samples)
+            return Rollout(custom_convert(args, given.samples), given.next_group, metrics)
         host, repeated = HostArgs.of(args), 0
         # Before sampling: a missing state must not come to light after a whole rollout.
         await asyncio.to_thread(rewards.prepare, host, number)
