@@ -27,6 +27,8 @@ from ..system.files import write_atomically
 from ..system.text import markdown_cell, markdown_table, one_line
 
 CARD = "README.md"
+_REFUSED = (HTTPError, OSError, ValueError)
+"""No connection, what the hub answers, and a token that no header can hold."""
 _BEGIN, _END, _NONE = "<!-- evaluation -->", "<!-- end of evaluation -->", "None is recorded."
 _PATH = re.compile(r"(?<![\w./~-])~?(?:/[^\s/'\",;:=|()]+)+/?")
 _CACHED = re.compile(r"/models--([^/]+)/snapshots/[^/]+/?$")
@@ -173,14 +175,18 @@ def check_token() -> None:
     """Before any work is done. Raises MemAgentError where nobody is logged in, or the hub cannot be asked."""
     try:
         HfApi().whoami()
-    except (HTTPError, OSError, ValueError) as error:  # ValueError: a token that no header can hold
+    except _REFUSED as error:
         reason = one_line(str(error).partition("Bearer ")[0], 200)  # without the token
         raise MemAgentError(f"--push-to-hub: {reason}; set HF_TOKEN, or run `hf auth login`") from None
 
 
 def push(folder: Path, repo: str, *, private: bool) -> str:
-    """The address of the repository that has ``folder`` now, as a commit more if it was there."""
+    """The address of the repository that has ``folder`` as its newest commit. Raises MemAgentError."""
     api = HfApi()
-    url = api.create_repo(repo, private=private, exist_ok=True)
-    api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"{folder.name}, from mem_agent")
+    try:
+        url = api.create_repo(repo, private=private, exist_ok=True)
+        api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"{folder.name}, from mem_agent")
+    except _REFUSED as error:
+        raise MemAgentError(f"{repo}: not pushed ({one_line(str(error), 200)}); {folder} is whole, push it again with "
+                            f"mem-agent card {folder} --push-to-hub {repo}") from None
     return str(url)

@@ -168,6 +168,9 @@ def test_the_whole_folder_goes_in_one_commit(api, tmp_path):
     (created, names, options), (uploaded, _, upload) = api.calls
     assert (created, names, options["private"], options["exist_ok"]) == ("create_repo", ("ORG/NAME",), True, True)
     assert (uploaded, upload["repo_id"], upload["folder_path"]) == ("upload_folder", "ORG/NAME", tmp_path / "model")
+    api.error = HTTPError("connection\nlost")
+    with pytest.raises(MemAgentError, match="ORG/NAME"):
+        push(tmp_path, "ORG/NAME", private=False)
 
 
 @pytest.mark.parametrize(("error", "said"), [
