@@ -26,14 +26,13 @@ from ..data.document_store import row_slice, without_slice
 from ..data.shards import is_sharded, training_files
 from ..launch.host_args import divide
 from ..launch.layout import Layout
-from ..launch.machine import has_gpus
 from ..launch.model_args import flag_values, read_model_config
-from ..launch.plan import PACK, Plan, check_ray_address, make_plan
+from ..launch.plan import PACK, Plan, make_plan, nvidia_smi
 from ..system.ports import free_ports
 from .cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
 from .shrink import shrink, shrink_description, shrink_layout, shrink_model, write_tiny_model
-from .vllm_command import PYTHON as ENGINE_PYTHON
-from .vllm_command import engine_variables
+from .vime_shim import PYTHON as ENGINE_PYTHON
+from .vime_shim import engine_variables
 
 TRAIN_ROWS, EVAL_ROWS = 512, 8
 _LOGICAL_CPUS = 16
@@ -102,9 +101,8 @@ def _new_folder(parent: Path) -> Iterator[Path]:
 
 def _cluster_plan(config: Config) -> Plan:
     """What the same settings are on the cluster."""
-    if not config.num_gpus and not has_gpus():
+    if not config.num_gpus and not nvidia_smi("-L"):
         config = config.replace(num_gpus=8)
-    check_ray_address(config)
     plan = make_plan(config.replace(ray_address=""), weights=False)  # which asks no machine
     return replace(plan, config=plan.config.replace(ray_address=config.ray_address))
 
