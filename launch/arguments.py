@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..config import Config
+from ..config import Config, ConfigError
+from ..data.document_store import row_slice, without_slice
+from ..data.shards import is_sharded
 from .checkout import Checkout
 from .host_args import ENGINE_MEMORY, TRAINER_INIT, split
 from .layout import Layout
-from .one_file import prompt_file
 
 Group = list[str]
 
@@ -38,18 +39,18 @@ def build_arguments(
         "optimizer": _optimizer(config),
         "performance": _performance(layout),
         "gpus": _gpus(layout),
-        "engine": _engine(config, checkout, sticky_router),
-        "asynchronous": _asynchronous(config, checkout, layout),
-        "evaluation": _evaluation(config),
+        "engine": [] if config.supervised else _engine(config, checkout, sticky_router),
+        "asynchronous": _asynchronous(config, checkout, layout) if config.fully_async else [],
+        "evaluation": _evaluation(config) if config.eval_interval else [],
         "tracker": _tracker(config),
         "host_args": split(config),
     }
     return {name: group for name, group in groups.items() if group}
 
 
-def evaluation_sets(config: Config) -> list[tuple[str, str]]:
-    """(name, path) of each file in EVAL_DATA; the name is the file's."""
-    return [(Path(path).stem, path) for path in config.eval_files]
+def _flags(text: str) -> Group:
+    """Flags as one writes them in a shell script; values hold no blanks."""
+    return text.split()
 
 
 def _checkpoint(config: Config) -> Group:
@@ -64,77 +65,74 @@ def _checkpoint(config: Config) -> Group:
 
 
 def _hooks(config: Config, layout: Layout, settings: Path) -> Group:
-    group = [
-        "--custom-generate-function-path", "mem_agent.rollout.generate",
-        "--custom-rm-path", "mem_agent.rollout.reward_func",
-        "--custom-convert-samples-to-train-data-path", "mem_agent.custom_convert.custom_convert",
-        "--eval-function-path", "mem_agent.rollout.evaluate",
-        "--custom-rollout-log-function-path", "mem_agent.rollout.log_rollout",
-        "--custom-eval-rollout-log-function-path", "mem_agent.rollout.log_eval",
-        "--custom-config-path", str(settings),
-    ]
+    group = _flags("""
+        --custom-generate-function-path mem_agent.rollout.generate
+        --custom-rm-path mem_agent.rollout.reward_func
+        --custom-convert-samples-to-train-data-path mem_agent.custom_convert.custom_convert
+        --eval-function-path mem_agent.rollout.evaluate
+        --custom-rollout-log-function-path mem_agent.rollout.log_rollout
+        --custom-eval-rollout-log-function-path mem_agent.rollout.log_eval
+    """)
+    group += ["--custom-config-path", str(settings)]
     if config.supervised:
         group += ["--rollout-function-path", "mem_agent.rollout.rollout_of_given_replies"]
     elif config.dynamic_filter == "nonzero_std":
         group += ["--dynamic-sampling-filter-path", "mem_agent.rollout.nonzero_std"]
     if config.fully_async:
         group += ["--rollout-function-path", "mem_agent.rollout.rollout_fully_async"]
-    if keeps_policy(config, layout):
+    if config.compares_with_reference and not layout.colocate:  # see hooks.host_fixes
         group += [TRAINER_INIT, "mem_agent.rollout.keep_policy"]
     return group
 
 
-def keeps_policy(config: Config, layout: Layout) -> bool:
-    """Whether a continued run would send the reference to its engines first, unless the pack's hook prevents it."""
-    return config.compares_with_reference and not layout.colocate
-
-
 def _rollout(config: Config) -> Group:
-    group = [
-        "--prompt-data", prompt_file(config),
-        "--input-key", "prompt",
-        "--label-key", "label",
-        "--metadata-key", "metadata",
-        *(["--rollout-shuffle"] if config.rollout_shuffle else []),
-        "--rollout-seed", str(config.seed),
-        "--seed", str(config.seed),
-        "--num-rollout", str(config.num_rollout),
-        "--rollout-batch-size", str(config.rollout_batch_size),
-        "--n-samples-per-prompt", str(config.group_size),
-        "--num-steps-per-rollout", str(config.trajectories_per_rollout // config.step_trajectories),
-        "--global-batch-size", str(config.step_trajectories),
-        "--rollout-max-response-len", str(max(config.mem_max_memory, config.mem_max_final)),
-        "--rollout-temperature", f"{config.temperature:g}",
-        "--rollout-top-p", "1.0",
-    ]
+    """Hosts hand on a row's ``prompt`` as it is, a list of messages too, as long as they are not told to render it."""
+    shuffle = "--rollout-shuffle" if config.rollout_shuffle else ""
+    group = ["--prompt-data", prompt_file(config)] + _flags(f"""
+        --input-key prompt --label-key label --metadata-key metadata
+        {shuffle} --rollout-seed {config.seed} --seed {config.seed}
+        --num-rollout {config.num_rollout}
+        --rollout-batch-size {config.rollout_batch_size} --n-samples-per-prompt {config.group_size}
+        --num-steps-per-rollout {config.trajectories_per_rollout // config.step_trajectories}
+        --global-batch-size {config.step_trajectories}
+        --rollout-max-response-len {max(config.mem_max_memory, config.mem_max_final)}
+        --rollout-temperature {config.temperature:g} --rollout-top-p 1.0
+    """)
     if config.over_sampling_batch_size:
         group += ["--over-sampling-batch-size", str(config.over_sampling_batch_size)]
     return group
+
+
+def prompt_file(config: Config) -> str:
+    """The one file that the host reads: TRAIN_DATA, or the copy that ``launch.join_shards`` makes of shards.
+
+    Raises:
+        ConfigError: it is a slice of shards.
+    """
+    if not is_sharded(without_slice(config.train_data)):
+        return config.train_data
+    if row_slice(config.train_data) != slice(None):
+        raise ConfigError(f"TRAIN_DATA={config.train_data!r}: a slice is of one file; name a file, or all shards")
+    return str(Path(config.save_path) / "launch" / "train.parquet")
 
 
 def _sft() -> Group:
     """The hosts' cross entropy, mean over tokens, without engines, log-probs and advantages. Their mean counts a fully
     masked row as one token.
     """
-    return [
-        "--loss-type", "sft_loss",
-        "--calculate-per-token-loss",
-        "--disable-compute-advantages-and-returns",
-        "--debug-train-only",
-    ]
+    return _flags("--loss-type sft_loss --calculate-per-token-loss --disable-compute-advantages-and-returns "
+                  "--debug-train-only")
 
 
 def _grpo(config: Config) -> Group:
-    group = [
-        "--advantage-estimator", "grpo",
-        "--eps-clip", f"{config.eps_clip:g}",
-        "--eps-clip-high", f"{config.eps_clip_high:g}",
-        "--entropy-coef", "0.0",
-    ]
+    group = _flags(f"""
+        --advantage-estimator grpo --eps-clip {config.eps_clip:g} --eps-clip-high {config.eps_clip_high:g}
+        --entropy-coef 0.0
+    """)
     if config.eps_clip_c:
         group += ["--eps-clip-c", f"{config.eps_clip_c:g}"]
     if config.kl_coef > 0:
-        group += ["--use-kl-loss", "--kl-loss-coef", f"{config.kl_coef:g}", "--kl-loss-type", "low_var_kl"]
+        group += _flags(f"--use-kl-loss --kl-loss-coef {config.kl_coef:g} --kl-loss-type low_var_kl")
     if config.loss_agg == "token":
         group += ["--calculate-per-token-loss"]
     if config.fully_async:
@@ -146,54 +144,37 @@ def _optimizer(config: Config) -> Group:
     """Megatron refuses a checkpoint of another schedule, and hosts size theirs by the rollouts: without the override
     no run could be continued with another NUM_ROLLOUT, LR or batch.
     """
-    return [
-        "--optimizer", "adam",
-        "--lr", f"{config.lr:g}",
-        "--lr-decay-style", "constant",
-        "--lr-warmup-iters", str(config.lr_warmup_steps),
-        "--override-opt-param-scheduler",
-        "--weight-decay", f"{config.weight_decay:g}",
-        "--adam-beta1", "0.9",
-        "--adam-beta2", f"{config.adam_beta2:g}",
-        "--clip-grad", f"{config.clip_grad:g}",
-    ]
+    return _flags(f"""
+        --optimizer adam
+        --lr {config.lr:g} --lr-decay-style constant --lr-warmup-iters {config.lr_warmup_steps}
+        --override-opt-param-scheduler
+        --weight-decay {config.weight_decay:g} --adam-beta1 0.9 --adam-beta2 {config.adam_beta2:g}
+        --clip-grad {config.clip_grad:g}
+    """)
 
 
 def _performance(layout: Layout) -> Group:
     """Rows of one trajectory differ in number and length, which only dynamic batches can divide."""
-    group = [
-        "--tensor-model-parallel-size", str(layout.tp),
-        "--pipeline-model-parallel-size", str(layout.pp),
-        "--context-parallel-size", str(layout.cp),
-        "--expert-model-parallel-size", "1",
-        "--expert-tensor-parallel-size", "1",
-        "--recompute-granularity", "full",
-        "--recompute-method", "uniform",
-        "--recompute-num-layers", "1",
-        "--use-dynamic-batch-size",
-        "--max-tokens-per-gpu", str(layout.tokens_per_gpu),
-        "--balance-data",
-        "--attention-dropout", "0.0",
-        "--hidden-dropout", "0.0",
-        "--accumulate-allreduce-grads-in-fp32",
-        "--attention-softmax-in-fp32",
-        "--attention-backend", "flash",
-    ]
-    return group + (["--sequence-parallel"] if layout.tp > 1 else [])
+    return _flags(f"""
+        --tensor-model-parallel-size {layout.tp}
+        --pipeline-model-parallel-size {layout.pp}
+        --context-parallel-size {layout.cp}
+        --expert-model-parallel-size 1 --expert-tensor-parallel-size 1
+        --recompute-granularity full --recompute-method uniform --recompute-num-layers 1
+        --use-dynamic-batch-size --max-tokens-per-gpu {layout.tokens_per_gpu} --balance-data
+        --attention-dropout 0.0 --hidden-dropout 0.0
+        --accumulate-allreduce-grads-in-fp32 --attention-softmax-in-fp32 --attention-backend flash
+        {"--sequence-parallel" if layout.tp > 1 else ""}
+    """)
 
 
 def _gpus(layout: Layout) -> Group:
-    group = [
-        "--actor-num-nodes", str(layout.train_nodes),
-        "--actor-num-gpus-per-node", str(layout.train_per_node),
-    ]
-    if layout.rollout_gpus:
-        group += [
-            "--rollout-num-gpus", str(layout.rollout_gpus),
-            "--rollout-num-gpus-per-engine", str(layout.engine_gpus),
-        ]
-    group += ["--num-gpus-per-node", str(layout.gpus_per_node)]
-    return group + (["--colocate"] if layout.colocate else [])
+    sampling = f"--rollout-num-gpus {layout.rollout_gpus} --rollout-num-gpus-per-engine {layout.engine_gpus}"
+    return _flags(f"""
+        --actor-num-nodes {layout.train_nodes} --actor-num-gpus-per-node {layout.train_per_node}
+        {sampling if layout.rollout_gpus else ""}
+        --num-gpus-per-node {layout.gpus_per_node} {"--colocate" if layout.colocate else ""}
+    """)
 
 
 def _engine(config: Config, checkout: Checkout, sticky_router: bool) -> Group:
@@ -207,14 +188,12 @@ def _engine(config: Config, checkout: Checkout, sticky_router: bool) -> Group:
     has none, and overwrites what ``--router-policy`` says. With a key for each chunk an uneven split lasts a chunk and
     not a rollout.
     """
-    if config.supervised:
-        return []
-    memory, length = f"{ENGINE_MEMORY:g}", str(config.engine_max_len)
+    memory, length = f"{ENGINE_MEMORY:g}", config.engine_max_len
     if checkout.name == "slime":
-        router = ["--router-policy", "manual", "--router-assignment-mode", "min_load"] if sticky_router else []
-        return ["--sglang-mem-fraction-static", memory, "--sglang-context-length", length, *router]
-    return ["--vllm-gpu-memory-utilization", memory, "--vllm-max-model-len", length,
-            "--vllm-router-policy", "consistent_hash"]
+        router = "--router-policy manual --router-assignment-mode min_load" if sticky_router else ""
+        return _flags(f"--sglang-mem-fraction-static {memory} --sglang-context-length {length} {router}")
+    return _flags(f"--vllm-gpu-memory-utilization {memory} --vllm-max-model-len {length} "
+                  "--vllm-router-policy consistent_hash")
 
 
 _BUSY_ENGINE = 32
@@ -229,8 +208,6 @@ def _asynchronous(config: Config, checkout: Checkout, layout: Layout) -> Group:
     hosts' own 512 could be dozens. vime's has no such stop, and rollouts drop what they do not take; so there
     it is a batch and a quarter.
     """
-    if not config.fully_async:
-        return []
     engines = layout.rollout_gpus // layout.engine_gpus
     batch = config.rollout_batch_size
     flag, groups = {
@@ -241,17 +218,15 @@ def _asynchronous(config: Config, checkout: Checkout, layout: Layout) -> Group:
 
 
 def _evaluation(config: Config) -> Group:
-    if not config.eval_interval:
-        return []
+    """Each file of EVAL_DATA is a set by its own name."""
     group = ["--eval-interval", str(config.eval_interval), "--eval-prompt-data"]
-    for name, path in evaluation_sets(config):
-        group += [name, path]
-    return group + [
-        "--n-samples-per-eval-prompt", str(config.eval_samples),
-        "--eval-temperature", f"{config.eval_temperature:g}",
-        "--eval-top-p", f"{config.eval_top_p:g}",
-        "--eval-max-response-len", str(max(config.mem_max_memory, config.mem_max_final)),
-    ]
+    for path in config.eval_files:
+        group += [Path(path).stem, path]
+    return group + _flags(f"""
+        --n-samples-per-eval-prompt {config.eval_samples}
+        --eval-temperature {config.eval_temperature:g} --eval-top-p {config.eval_top_p:g}
+        --eval-max-response-len {max(config.mem_max_memory, config.mem_max_final)}
+    """)
 
 
 def _tracker(config: Config) -> Group:

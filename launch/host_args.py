@@ -74,5 +74,9 @@ def given_flags(config: Config) -> set[str]:
 def check(config: Config) -> None:
     """Raise ConfigError for a flag under which the pack's hooks would not work."""
     divide(config)
-    for flag in sorted(given_flags(config) & _REFUSED.keys()):
+    given = given_flags(config)
+    for flag in sorted(given & _REFUSED.keys()):
         raise ConfigError(f"HOST_ARGS: {flag} cannot be used: {_REFUSED[flag]}")
+    if TRAINER_INIT in given and config.fully_async and config.compares_with_reference:
+        raise ConfigError(f"HOST_ARGS: {TRAINER_INIT} would replace the pack's own, without which a continued run of "
+                          "FULLY_ASYNC=1 samples from the reference first; leave it out, or set KL_COEF=0")

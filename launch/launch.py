@@ -17,19 +17,22 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import yaml
 
-from ..config import Config, write_settings
+from ..config import Config, ConfigError, write_settings
+from ..data.document_store import store_folder
+from ..data.shards import is_sharded, training_files
 from ..system.errors import MemAgentError
-from ..system.files import folder_lock, write_atomically
+from ..system.files import folder_lock, replacing, write_atomically
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.processes import ChildProcess
 from ..system.signals import stop_on_signals
-from .one_file import join_shards
-from .plan import PACK, Plan, has_checkpoint, make_plan
+from .arguments import prompt_file
+from .plan import PACK, Plan, make_plan
 from .preflight import find_problems
 from .ray_job import (
     cluster,
@@ -43,10 +46,7 @@ from .ray_job import (
 )
 
 logger = logging.getLogger("mem_agent")
-
-
-def print_log(lines: str) -> None:
-    print(lines, end="", flush=True)
+print_log = partial(print, end="", flush=True)
 
 
 def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
@@ -54,12 +54,37 @@ def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
     config = plan.config
     write_records(plan)
     join_shards(config)
-    if not has_checkpoint(Path(config.torch_dist)):
+    if not plan.has_reference:
         convert_reference(plan)
     os.environ |= without_proxy(os.environ)
-    address = job_address(config, plan.ports)
     with cluster(config, plan.ports, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log"):
-        run_job(config, address, plan.variables, plan.command, plan.folder / "job.log", show)
+        run_job(config, job_address(config, plan.ports), plan.variables, plan.command, plan.folder / "job.log", show)
+
+
+def join_shards(config: Config) -> None:
+    """Write ``prompt_file`` from shards, a row group at a time: rows and their order are those of the shards.
+
+    Documents stay where they are; a link beside the copy leads to them. Raises ConfigError, ShardError.
+    """
+    import pyarrow.parquet as pq
+
+    target = Path(prompt_file(config))
+    if not is_sharded(config.train_data):
+        return
+    files = training_files(config.train_data)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    documents = store_folder(target)
+    documents.unlink(missing_ok=True)
+    documents.symlink_to(store_folder(config.train_data).absolute())
+    schema = pq.read_schema(files[0])
+    with replacing(target) as out, pq.ParquetWriter(out, schema, compression="zstd") as writer:
+        for path in files:
+            shard = pq.ParquetFile(path)
+            if shard.schema_arrow != schema:
+                raise ConfigError(f"TRAIN_DATA: {path} has other columns than {files[0].name}; a host reads both as "
+                                  "one file, so prepare them together")
+            for group in range(shard.num_row_groups):
+                writer.write_table(shard.read_row_group(group))
 
 
 def convert_reference(plan: Plan) -> None:
@@ -83,12 +108,15 @@ def write_records(plan: Plan) -> None:
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(PACK, target_is_directory=True)
-    settings = plan.config.to_yaml() + (yaml.safe_dump(dict(plan.host_settings)) if plan.host_settings else "")
-    write_atomically(plan.folder / "mem_agent.yaml", settings.encode())
     write_settings(plan.config)
-    runtime_env = yaml.safe_dump({"env_vars": dict(plan.variables)})
-    write_atomically(plan.folder / "runtime_env.yaml", runtime_env.encode())
-    write_atomically(plan.folder / "command.sh", f"{_shell(plan.command)}\n".encode())
+    host_settings = yaml.safe_dump(dict(plan.host_settings)) if plan.host_settings else ""
+    records = {
+        "mem_agent.yaml": plan.config.to_yaml() + host_settings,
+        "runtime_env.yaml": yaml.safe_dump({"env_vars": dict(plan.variables)}),
+        "command.sh": f"{_shell(plan.command)}\n",
+    }
+    for name, text in records.items():
+        write_atomically(plan.folder / name, text.encode())
 
 
 def print_plan(plan: Plan) -> None:
@@ -104,7 +132,7 @@ def print_plan(plan: Plan) -> None:
     for name, value in plan.variables.items():
         print(f"{name}={shlex.quote(value)}")
     print("# --- commands")
-    if not has_checkpoint(Path(config.torch_dist)):
+    if not plan.has_reference:
         print(_shell(plan.conversion))
     if not config.ray_address:
         variables = [f"{name}={value}" for name, value in head_variables(config).items()]
@@ -134,16 +162,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     start_logging()
     stop_on_signals()
-    problems: list[str] = []
-    try:
-        plan = make_plan(Config.from_env(), weights=not options.dry_run, problems=problems)
-        if options.dry_run:
-            print_plan(plan)
-        problems += find_problems(plan)
-    finally:
+    plan = make_plan(Config.from_env(), weights=not options.dry_run)
+    if options.dry_run:
+        print_plan(plan)
         sys.stdout.flush()
-        for line in dict.fromkeys(problems):
-            print(f"error: {line}", file=sys.stderr)
+    problems = find_problems(plan)
+    for line in dict.fromkeys(problems):
+        print(f"error: {line}", file=sys.stderr)
     if problems:
         return 1
     if not options.dry_run:

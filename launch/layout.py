@@ -74,37 +74,30 @@ def derive_layout(model: ModelSize, gpus: Gpus, longest_row: int, config: Config
         ConfigError: the given sizes do not divide, or nothing fits; the message says what would.
     """
     given, _ = divide(config)
-    train_nodes, train_per_node, rollout_gpus = _split(gpus, given, config)
-    train = Gpus(train_nodes, train_per_node, gpus.memory)
+    train, rollout_gpus = _split(gpus, given, config)
     tp, cp, pp, tokens = _train_sizes(model, train, longest_row, given, config)
     engine = given.engine_gpus or (_engine_gpus(model, gpus, given) if rollout_gpus else 1)
     if rollout_gpus % engine:
         raise ConfigError(f"HOST_ARGS: --rollout-num-gpus-per-engine {engine} does not divide the {rollout_gpus} GPUs "
                           "that sample")
     colocate = not config.fully_async and rollout_gpus > 0
-    return Layout(
-        tp, pp, cp, tokens, engine, colocate, train_nodes, train_per_node, rollout_gpus, gpus.per_node
-    )
+    return Layout(tp, pp, cp, tokens, engine, colocate, train.nodes, train.per_node, rollout_gpus, gpus.per_node)
 
 
-def _split(gpus: Gpus, given: Division, config: Config) -> tuple[int, int, int]:
-    """(training machines, GPUs on each, GPUs that sample)."""
+def _split(gpus: Gpus, given: Division, config: Config) -> tuple[Gpus, int]:
+    """(GPUs that train, how many sample): all of them in turn, or with FULLY_ASYNC each its own."""
     if config.supervised:
-        return gpus.nodes, gpus.per_node, 0
+        return gpus, 0
     if not config.fully_async:
-        return gpus.nodes, gpus.per_node, gpus.total
-    if gpus.total < 2:
-        raise ConfigError(f"FULLY_ASYNC=1 needs GPUs for training and others for sampling; there is {gpus.total}")
+        return gpus, gpus.total
     rollout = given.rollout_gpus or gpus.total // 2
     training = gpus.total - rollout
-    if 0 < training <= gpus.per_node:
-        return 1, training, rollout
-    if training < 1 or training % gpus.per_node:
-        raise ConfigError(
-            f"HOST_ARGS: --rollout-num-gpus {rollout} leaves {max(training, 0)} of {gpus.total} GPUs for training; "
-            f"leave up to {gpus.per_node} of them, or a multiple of that"
-        )
-    return training // gpus.per_node, gpus.per_node, rollout
+    if not rollout or training < 1 or (training > gpus.per_node and training % gpus.per_node):
+        raise ConfigError(f"FULLY_ASYNC=1: {rollout} of {gpus.total} GPUs would sample and {max(training, 0)} train; "
+                          f"it needs one of each, and for training up to {gpus.per_node} or a multiple of that; set "
+                          "--rollout-num-gpus in HOST_ARGS, or use more GPUs")
+    nodes = max(training // gpus.per_node, 1)
+    return Gpus(nodes, training // nodes, gpus.memory), rollout
 
 
 def _train_sizes(
@@ -124,7 +117,13 @@ def _train_sizes(
         if tokens >= share:
             return tp, cp, pp, config.max_tokens_per_gpu or min(tokens, _MOST_ROWS * share)
         longest = max(longest, tokens * cp)
-    raise ConfigError(_too_small_message(model, gpus, longest_row, longest))
+    what = f"rows of {longest_row} tokens" if longest else f"{model.parameters / 1e9:.1f}e9 parameters"
+    enough = -(-model.parameters * 18 // (0.5 * gpus.memory))
+    remedy = (f"they hold {longest}; lower MEM_CHUNK_TOKENS or MEM_MAX_MEMORY, use more GPUs" if longest
+              else f"use {enough:.0f} or more, a smaller model")
+    raise ConfigError(f"{what} do not fit {gpus.total} training GPUs of {gpus.memory / GIB:.0f} GiB; "
+                      f"{remedy}, or give TP, MAX_TOKENS_PER_GPU and, in HOST_ARGS, "
+                      "--context-parallel-size and --pipeline-model-parallel-size, all four")
 
 
 def _divisions(model: ModelSize, gpus: Gpus, given: Division, given_tp: int) -> list[tuple[int, int, int]]:
@@ -138,26 +137,10 @@ def _divisions(model: ModelSize, gpus: Gpus, given: Division, given_tp: int) -> 
         if gpus.total % (tp * cp * pp) == 0 and _splits_heads(model, tp) and model.layers % pp == 0
     ]
     if not found:
-        raise ConfigError(
-            f"TP={given_tp}, and by HOST_ARGS context parallel {given.cp} and pipeline parallel {given.pp} (0: any), "
-            f"do not divide {gpus.total} training GPUs, {model.heads} heads, {model.kv_heads} key-value heads and "
-            f"{model.layers} layers"
-        )
+        raise ConfigError(f"TP={given_tp}, and by HOST_ARGS context parallel {given.cp} and pipeline parallel "
+                          f"{given.pp} (0: any), do not divide {gpus.total} training GPUs, {model.heads} heads, "
+                          f"{model.kv_heads} key-value heads and {model.layers} layers")
     return found
-
-
-_ALL_GIVEN = ("give TP, MAX_TOKENS_PER_GPU and, in HOST_ARGS, --context-parallel-size and "
-              "--pipeline-model-parallel-size, all four")
-
-
-def _too_small_message(model: ModelSize, gpus: Gpus, longest_row: int, longest: int) -> str:
-    here = f"{gpus.total} training GPUs of {gpus.memory / GIB:.0f} GiB"
-    if not longest:
-        enough = -(-model.parameters * 18 // (0.5 * gpus.memory))
-        return (f"{model.parameters / 1e9:.1f}e9 parameters do not fit {here}; use {enough:.0f} or more, a smaller "
-                f"model, or {_ALL_GIVEN}")
-    return (f"rows of {longest_row} tokens do not fit: {here} hold {longest}; lower MEM_CHUNK_TOKENS or "
-            f"MEM_MAX_MEMORY, use more GPUs, or {_ALL_GIVEN}")
 
 
 def _engine_gpus(model: ModelSize, gpus: Gpus, given: Division) -> int:
@@ -165,10 +148,8 @@ def _engine_gpus(model: ModelSize, gpus: Gpus, given: Division) -> int:
     for n in _powers(gpus.per_node):
         if _splits_heads(model, n) and 2 * 2 * model.parameters / n <= given.engine_memory * gpus.memory:
             return n
-    raise ConfigError(
-        f"an engine of {model.parameters / 1e9:.1f}e9 parameters does not fit the {gpus.per_node} GPUs of one "
-        "machine; give --rollout-num-gpus-per-engine in HOST_ARGS"
-    )
+    raise ConfigError(f"an engine of {model.parameters / 1e9:.1f}e9 parameters does not fit the {gpus.per_node} GPUs "
+                      "of one machine; give --rollout-num-gpus-per-engine in HOST_ARGS")
 
 
 def logit_bytes(config: Config) -> int:

@@ -8,7 +8,6 @@ decoder is made from ``config.json``; a test holds such descriptions to the host
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.hf_model import parameter_count
+from ..checkpoints.hf_model import model_config, parameter_count
 from ..config import ConfigError
 
 CONFIG_KEYS = {
@@ -53,11 +52,7 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     Raises:
         ConfigError: it cannot be read or describes no dense decoder with rotary positions.
     """
-    path = folder / "config.json"
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"HF_CKPT={str(folder)!r}: config.json cannot be read: {error}") from None
+    content = model_config(folder)
     content = content.get("text_config", content)
     content.setdefault("rope_theta", (content.get("rope_parameters") or {}).get("rope_theta", 10000.0))
     if missing := [key for key in _NEEDED if not content.get(key)]:
@@ -68,10 +63,10 @@ def read_model_config(folder: Path) -> dict[str, Any]:
 
 def model_size(content: Mapping[str, Any]) -> ModelSize:
     """Sizes of a dense decoder from its ``config.json``."""
-    hidden, layers, heads = (content[k] for k in ("hidden_size", "num_hidden_layers", "num_attention_heads"))
+    heads = content["num_attention_heads"]
     return ModelSize(
-        parameters=parameter_count(content), layers=layers, hidden=hidden, heads=heads,
-        kv_heads=content.get("num_key_value_heads") or heads, vocab=content["vocab_size"],
+        parameter_count(content), content["num_hidden_layers"], content["hidden_size"], heads,
+        content.get("num_key_value_heads") or heads, content["vocab_size"],
     )
 
 
@@ -96,18 +91,19 @@ def describe(content: Mapping[str, Any]) -> list[str]:
     if kind not in _OF_KIND or rope != "default":
         raise ConfigError(f"HF_CKPT: no one script of the host fits a model of type {kind!r} with {rope} rotary "
                           f"positions; without a script {', '.join(_OF_KIND)} with default ones can be trained")
-    heads = content["num_attention_heads"]
-    numbers = {
-        flag: content.get(key) or {"num_key_value_heads": heads, "head_dim": content["hidden_size"] // heads,
-                                   "rms_norm_eps": 1e-6}[key]
-        for flag, key in CONFIG_KEYS.items()
-    }
     found = ["--swiglu", "--use-rotary-position-embeddings", "--disable-bias-linear", "--group-query-attention",
              "--normalization", "RMSNorm", *_OF_KIND[kind]]
-    found += [str(item) for pair in numbers.items() for item in pair]
+    found += [str(item) for pair in _numbers(content).items() for item in pair]
     if not content.get("tie_word_embeddings"):
         found += ["--untie-embeddings-and-output-weights"]
     return _with_rotary_base([*found, "--rotary-base", "10000"], content)
+
+
+def _numbers(content: Mapping[str, Any]) -> dict[str, float]:
+    """The value of each flag in CONFIG_KEYS; where config.json has none, that of transformers."""
+    heads = content["num_attention_heads"]
+    default = {"num_key_value_heads": heads, "head_dim": content["hidden_size"] // heads, "rms_norm_eps": 1e-6}
+    return {flag: content.get(key) or default[key] for flag, key in CONFIG_KEYS.items()}
 
 
 def _rope_scaling(content: Mapping[str, Any]) -> str:
@@ -138,22 +134,18 @@ def _read_script(script: Path) -> list[str]:
 
 def _fits(found: Sequence[str], content: Mapping[str, Any]) -> bool:
     """Whether every number of the script is the model's."""
-    flags, kind = flag_values(found), content.get("model_type")
-    heads = content["num_attention_heads"]
-    defaults = {"--num-query-groups": heads, "--kv-channels": content["hidden_size"] // heads}
-    for flag, key in CONFIG_KEYS.items():
-        wanted, given = content.get(key) or defaults.get(flag), flags.get(flag) or defaults.get(flag)
-        if flag == "--vocab-size" and given is None:
-            continue  # Megatron then takes it from the tokenizer
-        if given is None or wanted is None or float(given) != float(wanted):
-            return False
-    tied = "--untie-embeddings-and-output-weights" not in flags
+    flags, heads = flag_values(found), content["num_attention_heads"]
+    # What Megatron takes where a script has no such flag.
+    default = {"--num-query-groups": heads, "--kv-channels": content["hidden_size"] // heads,
+               "--vocab-size": content["vocab_size"]}
+    numbers = {flag: float(flags.get(flag) or default.get(flag, "nan")) for flag in CONFIG_KEYS}
+    kinds = {flag for of_kind in _OF_KIND.values() for flag in of_kind}
     return (
-        "--num-experts" not in flags
+        numbers == {flag: float(number) for flag, number in _numbers(content).items()}
+        and "--num-experts" not in flags
         and (_rope_scaling(content) == "default" or "--use-rope-scaling" in flags)
-        and tied == bool(content.get("tie_word_embeddings"))
-        and ("--qk-layernorm" in flags) == (kind == "qwen3")
-        and ("--add-qkv-bias" in flags) == (kind == "qwen2")
+        and ("--untie-embeddings-and-output-weights" in flags) != bool(content.get("tie_word_embeddings"))
+        and kinds & flags.keys() == set(_OF_KIND.get(str(content.get("model_type")), ()))
     )
 
 

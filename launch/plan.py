@@ -1,34 +1,43 @@
 """Everything a launch is made of, settled before anything starts.
 
-Reads files and asks machines; writes nothing. What is refused here cannot work at all; what may work on another day
-(a full disk, a taken port) is in ``preflight.py``.
+Reads files and asks machines; writes nothing. What makes a plan impossible is raised; what leaves a plan to be shown
+is in its ``problems``. What may work on another day (a full disk, a taken port) is in ``preflight.py``.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
+import logging
 import os
+import re
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..agents import longest_turn
 from ..checkpoints.folders import TRACKER
 from ..checkpoints.hf_model import load_vocabulary, local_folder, refuse_foreign_code, with_engine_length
 from ..config import Config, ConfigError
 from ..hooks.plugins import check_plugins, refuse_ignored
+from ..system.errors import MemAgentError
 from ..system.python_command import python_module
 from . import host_args
-from .arguments import build_arguments, keeps_policy
-from .checkout import Checkout, check_policy_can_be_kept, check_version, find_checkout, find_megatron
-from .layout import Gpus, Layout, derive_layout
-from .machine import ASSUMED_GIB, find_gpus, has_nvlink, has_sticky_router
+from .arguments import build_arguments
+from .checkout import Checkout, find_checkout, find_megatron
+from .layout import GIB, Gpus, Layout, derive_layout
 from .model_args import ModelSize, model_args, model_size, read_model_config
-from .ray_job import RAY_PORTS, worker_variables
+from .ray_job import RAY_PORTS, machines, worker_variables
 
-T = TypeVar("T")
+logger = logging.getLogger("mem_agent")
 PACK = Path(__file__).resolve().parents[1]
+ASSUMED_GIB = 80
+"""Memory of a GPU that is not here to be asked."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,8 @@ class Plan:
     python_path: str
     variables: Mapping[str, str]
     arguments: Mapping[str, list[str]]
+    problems: list[str]
+    """What cannot work, a line each."""
     host_settings: Mapping[str, Any] = field(default_factory=dict)
     """What the workers' YAML says to the host beside the config."""
     ports: tuple[int, int] = RAY_PORTS
@@ -64,6 +75,11 @@ class Plan:
         return [sys.executable, str(driver), *(item for group in self.arguments.values() for item in group)]
 
     @property
+    def has_reference(self) -> bool:
+        """Whether TORCH_DIST holds the reference model; it is converted otherwise."""
+        return (Path(self.config.torch_dist) / TRACKER).is_file()
+
+    @property
     def conversion(self) -> list[str]:
         """The command that writes the reference model as torch_dist; it appears when it is whole."""
         writer = "mem_agent.checkpoints.hf_to_torch_dist"
@@ -71,98 +87,73 @@ class Plan:
 
 
 def make_plan(
-    config: Config,
-    *,
-    weights: bool = True,
-    problems: list[str] | None = None,
-    model: list[str] | None = None,
-    layout: Layout | None = None,
+    config: Config, *, weights: bool = True, model: list[str] | None = None, layout: Layout | None = None
 ) -> Plan:
     """Settle every setting.
 
     Args:
         weights: load the weights as well if HF_CKPT is a hub id; its configuration and tokenizer always are.
-        problems: takes what cannot work but leaves a plan to be shown; None: that is raised as well.
         model: Megatron's description of the model, if no script of the host is to be asked.
         layout: how GPUs are used, if that is not to be derived from those found.
 
     Raises:
-        ConfigError: something cannot work; the message says what and the remedy.
+        ConfigError: no plan can be made; the message says why and the remedy.
     """
     checkout = find_checkout(config, PACK)
-    check_version(checkout, config)  # before a script of it is run
-    _tolerated(problems, lambda: check_plugins(config), None)
-    _tolerated(problems, lambda: refuse_ignored(config, checkout.name), None)
-    _tolerated(problems, lambda: _check_settings(config), None)
-    megatron = _tolerated(problems, lambda: str(find_megatron(config)), config.megatron_root or "MEGATRON_ROOT")
+    checkout.check_version(config)  # before a script of it is run
+    problems: list[str] = []
+    for check in (check_plugins, _check_settings, lambda config: refuse_ignored(config, checkout.name)):
+        with noting(problems):
+            check(config)
+    megatron = config.megatron_root or "MEGATRON_ROOT"
+    with noting(problems):
+        megatron = str(find_megatron(config))
     model_folder = local_folder(config.hf_ckpt, weights=weights).expanduser().absolute()
     content, family = read_model_config(model_folder), ""
     if model is None:
         family, model = model_args(checkout.model_scripts, content)
     refuse_foreign_code(model_folder, config.trust_remote_code)
     vocabulary = load_vocabulary(model_folder, config.trust_remote_code)
+    reference = _reference_folder(config)
     config = with_engine_length(config.with_absolute_paths(), model_folder, vocabulary)
+    size = model_size(content)
     config = config.replace(
         host=checkout.name, host_root=str(checkout.root), megatron_root=megatron, hf_ckpt=str(model_folder),
-        torch_dist=str(_reference_folder(config)),
+        torch_dist=str(reference),
     )
-    # or nothing; anything else is refused
-    _tolerated(problems, lambda: has_checkpoint(Path(config.torch_dist)), False)
-    size = model_size(content)
-    if layout is None:
-        declared = Gpus(config.num_nodes, config.num_gpus, ASSUMED_GIB * 2**30)
-        tolerated = problems if config.num_gpus else None
-        found = _tolerated(tolerated, lambda: find_gpus(config), declared)
-        layout = derive_layout(size, found, longest_turn(config, vocabulary), config)
-    if keeps_policy(config, layout):
-        _tolerated(problems, lambda: check_policy_can_be_kept(checkout), None)
-        _tolerated(problems, lambda: _check_trainer_init(config), None)
+    layout = layout or derive_layout(size, find_gpus(config), longest_turn(config, vocabulary), config)
     config = config.replace(tp=layout.tp, max_tokens_per_gpu=layout.tokens_per_gpu, num_gpus=layout.gpus_per_node)
     folder = Path(config.save_path) / "launch"
-    entries = [str(folder / "import"), config.megatron_root, config.host_root, *_user_path()]
-    python_path = os.pathsep.join(dict.fromkeys(entries))
+    python_path = os.pathsep.join(
+        dict.fromkeys([str(folder / "import"), config.megatron_root, config.host_root, *_user_path()])
+    )
     variables = worker_variables(
         os.environ, python_path=python_path, save_path=config.save_path, master_addr=config.master_addr,
         nvlink=has_nvlink(),
     )
     sticky = checkout.name == "slime" and has_sticky_router()
     arguments = build_arguments(config, checkout, model, layout, folder / "mem_agent.yaml", sticky)
-    return Plan(config, checkout, family, model, size, layout, python_path, variables, arguments)
+    return Plan(config, checkout, family, model, size, layout, python_path, variables, arguments, problems)
 
 
-def has_checkpoint(folder: Path) -> bool:
-    """Whether ``folder`` holds a torch_dist checkpoint.
-
-    Raises:
-        ConfigError: it holds something else; what a conversion that was killed has left is no hindrance.
-    """
-    if (folder / TRACKER).is_file():
-        return True
-    if folder.exists() and any(child.name != "release" and child.name[0] != "." for child in folder.iterdir()):
-        raise ConfigError(f"TORCH_DIST={str(folder)!r}: holds files, but no checkpoint; name another folder")
-    return False
+@contextmanager
+def noting(problems: list[str]) -> Iterator[None]:
+    """What the block refuses becomes a line of ``problems``."""
+    try:
+        yield
+    except MemAgentError as error:
+        problems.append(str(error))
 
 
 def _reference_folder(config: Config) -> Path:
     """TORCH_DIST, or as the hosts do: beside the Hugging Face folder, with ``_torch_dist``; SAVE_PATH for a hub id."""
-    model = Path(os.path.expanduser(config.hf_ckpt))
+    model = Path(config.hf_ckpt).expanduser()
     beside = model.absolute() if model.is_dir() else Path(config.save_path) / model.name
-    return Path(os.path.expanduser(config.torch_dist or f"{beside}_torch_dist")).absolute()
-
-
-def _tolerated(problems: list[str] | None, step: Callable[[], T], otherwise: T) -> T:
-    try:
-        return step()
-    except ConfigError as error:
-        if problems is None:
-            raise
-        problems.append(str(error))
-        return otherwise
+    return Path(config.torch_dist or f"{beside}_torch_dist").expanduser().absolute()
 
 
 def _check_settings(config: Config) -> None:
     host_args.check(config)
-    check_ray_address(config)
     wrong = {
         "LOSS=sft samples nothing that FULLY_ASYNC=1 could wait for; set FULLY_ASYNC=0":
             config.supervised and config.fully_async,
@@ -180,20 +171,50 @@ def _check_settings(config: Config) -> None:
             raise ConfigError(message)
 
 
-def check_ray_address(config: Config) -> None:
-    if config.ray_address and not config.ray_address.startswith(("http://", "https://")):
-        raise ConfigError(f"RAY_ADDRESS={config.ray_address!r}: give its job server's address, http://HEAD:8265")
-
-
-def _check_trainer_init(config: Config) -> None:
-    if host_args.TRAINER_INIT in host_args.given_flags(config):
-        raise ConfigError(f"HOST_ARGS: {host_args.TRAINER_INIT} would replace the pack's own; without that a "
-                          "continued run of FULLY_ASYNC=1 samples from the reference first: leave it out, or set "
-                          "KL_COEF=0")
-
-
 def _user_path() -> list[str]:
     """PYTHONPATH as the user set it, without the folder by which the scripts make this pack importable."""
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     own = os.environ.get("MEM_AGENT_IMPORT")
     return [str(Path(entry).absolute()) for entry in entries if entry and entry != own]
+
+
+def find_gpus(config: Config) -> Gpus:
+    """NUM_GPUS, or what nvidia-smi or the Ray cluster say; memory by nvidia-smi.
+
+    Raises:
+        ConfigError: no GPU is found and none is declared.
+    """
+    memories = nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits").splitlines()
+    per_node = config.num_gpus or len(memories)
+    if config.ray_address and not config.num_gpus:
+        per_node = sum(machines(config.ray_address)[config.num_nodes - 1:config.num_nodes])
+    if not per_node:
+        raise ConfigError(f"NUM_GPUS=0, and no GPU was found on NUM_NODES={config.num_nodes} machines; set NUM_GPUS "
+                          "to those of one machine, or HOST=local")
+    memory = min((int(m) for m in memories if m.isdecimal()), default=0) * 2**20
+    if not memory:
+        logger.warning("nvidia-smi tells no GPU's memory here: %d GiB are assumed", ASSUMED_GIB)
+    return Gpus(config.num_nodes, per_node, memory or ASSUMED_GIB * GIB)
+
+
+def has_nvlink() -> bool:
+    return re.search(r"\bNV\d+\b", nvidia_smi("topo", "-m")) is not None
+
+
+def nvidia_smi(*arguments: str) -> str:
+    """The output of nvidia-smi, or nothing where it is missing, fails or hangs, as it does on a driver that does."""
+    if shutil.which("nvidia-smi") is None:
+        return ""
+    try:
+        done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def has_sticky_router() -> bool:
+    """Whether this Python's sglang-router knows how to choose an engine for a new key (0.3.2 and later)."""
+    if importlib.util.find_spec("sglang_router") is None:
+        return False
+    router_args = importlib.import_module("sglang_router.launch_router").RouterArgs
+    return "assignment_mode" in {field.name for field in dataclasses.fields(router_args)}

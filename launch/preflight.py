@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,81 +16,61 @@ from ..data.row_files import DataError, open_rows
 from ..data.shards import training_files
 from ..data.training_file import DataSource
 from ..hooks.plugins import check_evaluations, check_own_tasks, check_tracker
-from ..system.errors import MemAgentError
 from ..system.ports import is_free
 from ..system.server_url import is_loopback
-from .layout import Layout
-from .model_args import ModelSize
-from .plan import PACK, Plan, has_checkpoint
+from .plan import Plan, noting
+from .ray_job import machines
 
 _CHECKPOINT_BYTES, _REFERENCE_BYTES = 14, 2
 """On disk per parameter: bf16 weights, and in a checkpoint fp32 master weights and two Adam moments."""
 
+Check = Callable[[Plan], None]
+
 
 def find_problems(plan: Plan) -> list[str]:
     """One line for each thing that would stop or spoil the run."""
-    config = plan.config
-    return _told_by([
-        lambda: _check_training_file(config),
-        lambda: _check_slices(config),
-        *_settings_checks(plan),
-        lambda: check_tracker(config),
-        lambda: _check_documents(config),
-        lambda: _check_save_path(config, plan.size),
-        lambda: _check_torch_dist(config, plan.size),
-        lambda: check_no_adapters(config),
-        lambda: _check_ports(plan),
-        _check_ray,
-        lambda: _check_hooks_import(plan),
+    return _told_by(plan, [
+        _check_training_file, _check_slices, *_OF_SETTINGS, lambda plan: check_tracker(plan.config), _check_documents,
+        _check_save_path, _check_reference, lambda plan: check_no_adapters(plan.config), _check_cluster, _check_ports,
+        check_imports,
     ])
 
 
 def settings_problems(plan: Plan) -> list[str]:
     """Those of ``find_problems`` that are in the settings alone, on whatever machine they are read."""
-    return _told_by(_settings_checks(plan))
+    return _told_by(plan, _OF_SETTINGS)
 
 
-def _settings_checks(plan: Plan) -> list[Callable[[], None]]:
-    return [
-        lambda: check_evaluations(plan.config),
-        lambda: _check_machines(plan.config),
-        lambda: _check_batches(plan.config, plan.layout),
-        lambda: _check_warm_up(plan.config),
-    ]
-
-
-def _told_by(checks: Sequence[Callable[[], None]]) -> list[str]:
-    found = []
+def _told_by(plan: Plan, checks: Sequence[Check]) -> list[str]:
+    problems = list(plan.problems)
     for check in checks:
-        try:
-            check()
-        except MemAgentError as error:
-            found.append(str(error))
-    return found
+        with noting(problems):
+            check(plan)
+    return problems
 
 
-def _check_training_file(config: Config) -> None:
+def _check_training_file(plan: Plan) -> None:
+    config = plan.config
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
     source = DataSource(without_slice(config.train_data), config.seed)
     check_own_tasks(source, config)
-    rows = len(source)
-    rows = len(range(rows)[row_slice(config.train_data)])
+    rows = len(range(len(source))[row_slice(config.train_data)])
     if rows < config.rollout_batch_size:
-        raise ConfigError(
-            f"{config.train_data}: {rows} rows, a rollout takes ROLLOUT_BATCH_SIZE={config.rollout_batch_size}"
-        )
+        raise ConfigError(f"{config.train_data}: {rows} rows, a rollout takes ROLLOUT_BATCH_SIZE="
+                          f"{config.rollout_batch_size}")
 
 
-def _check_slices(config: Config) -> None:
-    for data in (config.train_data, *config.eval_files):
+def _check_slices(plan: Plan) -> None:
+    for data in (plan.config.train_data, *plan.config.eval_files):
         rows = row_slice(data)
-        if config.host == "vime" and min(rows.start or 0, rows.stop or 0) < 0:
+        if plan.config.host == "vime" and min(rows.start or 0, rows.stop or 0) < 0:
             raise ConfigError(f"{data}: vime takes no rows counted from the end; give their numbers from the start")
 
 
-def _check_documents(config: Config) -> None:
+def _check_documents(plan: Plan) -> None:
     """A forgotten ``.docs`` folder would fail every trajectory: the first document by id of each file is looked up."""
+    config = plan.config
     training = training_files(without_slice(config.train_data))[:1] if config.train_data else ()
     files = [path for path in (*training, *map(without_slice, config.eval_files)) if path.is_file()]
     stores = [DocumentStore(store_folder(path)) for path in files]
@@ -118,18 +96,62 @@ def _first_document_id(path: Path) -> str | None:
         return None  # its own check says more
 
 
-def _check_save_path(config: Config, model: ModelSize) -> None:
+def _check_machines(plan: Plan) -> None:
+    config = plan.config
+    if config.ray_address and not config.ray_address.startswith(("http://", "https://")):
+        raise ConfigError(f"RAY_ADDRESS={config.ray_address!r}: give its job server's address, http://HEAD:8265")
+    if not config.ray_address and config.num_nodes > 1 and is_loopback(config.master_addr):
+        raise ConfigError(f"NUM_NODES={config.num_nodes}: set MASTER_ADDR to this machine's address for the others")
+
+
+def _check_batches(plan: Plan) -> None:
+    step, ranks = plan.config.step_trajectories, plan.layout.data_parallel
+    if step < ranks:
+        raise ConfigError(f"GLOBAL_BATCH_SIZE={step} trajectories per step are fewer than the {ranks} data-parallel "
+                          "ranks; raise it, or TP or CP")
+
+
+def _check_warm_up(plan: Plan) -> None:
+    """Megatron's scheduler asserts that a run is longer than its warm-up."""
+    config = plan.config
+    steps = config.num_rollout * (config.trajectories_per_rollout // config.step_trajectories)
+    if 0 < steps <= config.lr_warmup_steps:
+        raise ConfigError(f"LR_WARMUP_STEPS={config.lr_warmup_steps}: the run has {steps} optimizer steps in "
+                          f"NUM_ROLLOUT={config.num_rollout} rollouts, and Megatron wants more than it warms up; "
+                          "lower it, or raise NUM_ROLLOUT")
+
+
+_OF_SETTINGS: Sequence[Check] = (
+    lambda plan: check_evaluations(plan.config), _check_machines, _check_batches, _check_warm_up)
+
+
+def _check_save_path(plan: Plan) -> None:
     """There must be room for all checkpoints of the run: hosts delete none."""
+    config = plan.config
     existing = len(list(Path(config.save_path).glob("iter_*")))
     count = max(1, -(-config.num_rollout // config.save_interval) - existing)
-    _check_room("SAVE_PATH", config.save_path, count * _CHECKPOINT_BYTES * model.parameters,
-                f"{count} checkpoints (the host deletes none)", "raise SAVE_INTERVAL or choose another SAVE_PATH")
+    _check_room("SAVE_PATH", config.save_path, count * _CHECKPOINT_BYTES * plan.size.parameters,
+                f"{count} checkpoints, of which the host deletes none (SAVE_INTERVAL)")
 
 
-def _check_torch_dist(config: Config, model: ModelSize) -> None:
-    if not has_checkpoint(Path(config.torch_dist)):
-        _check_room("TORCH_DIST", config.torch_dist, _REFERENCE_BYTES * model.parameters, "the reference model",
-                    "choose another TORCH_DIST")
+def _check_reference(plan: Plan) -> None:
+    """What a conversion that was killed has left is no hindrance."""
+    folder = Path(plan.config.torch_dist)
+    if plan.has_reference:
+        return
+    if folder.exists() and any(child.name != "release" and child.name[0] != "." for child in folder.iterdir()):
+        raise ConfigError(f"TORCH_DIST={str(folder)!r}: holds files, but no checkpoint; name another folder")
+    _check_room("TORCH_DIST", str(folder), _REFERENCE_BYTES * plan.size.parameters, "the reference model")
+
+
+def _check_room(variable: str, path: str, needed: float, what: str) -> None:
+    folder = next(folder for folder in (Path(path), *Path(path).parents) if folder.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ConfigError(f"{variable}={path!r}: {folder} is no writable folder; choose another {variable}")
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ConfigError(f"{variable}={path!r}: {free / 1e9:.0f} GB free, {needed / 1e9:.0f} GB are needed for {what}"
+                          f"; make room or choose another {variable}")
 
 
 def check_no_adapters(config: Config) -> None:
@@ -140,17 +162,15 @@ def check_no_adapters(config: Config) -> None:
                               "with convert-to-hf.sh, which merges them, and set HF_CKPT to that")
 
 
-def _check_room(variable: str, path: str, needed: float, what: str, remedy: str) -> None:
-    folder = Path(path)
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ConfigError(f"{variable}={path!r}: {folder} is no writable folder; choose another {variable}")
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise ConfigError(
-            f"{variable}={path!r}: {free / 1e9:.0f} GB free, {what} will take {needed / 1e9:.0f} GB; {remedy}"
-        )
+def _check_cluster(plan: Plan) -> None:
+    config = plan.config
+    if not config.ray_address.startswith("http"):
+        return
+    found = machines(config.ray_address)
+    if sum(gpus >= config.num_gpus for gpus in found) < config.num_nodes:
+        raise ConfigError(f"RAY_ADDRESS={config.ray_address}: NUM_NODES={config.num_nodes} machines with "
+                          f"{config.num_gpus} GPUs are needed, those of the cluster have "
+                          f"{', '.join(map(str, found)) or 'none'}; lower NUM_NODES or NUM_GPUS, or add machines")
 
 
 def _check_ports(plan: Plan) -> None:
@@ -160,50 +180,16 @@ def _check_ports(plan: Plan) -> None:
                               "RAY_ADDRESS=http://127.0.0.1:8265 to use it, else stop what listens there")
 
 
-def _check_machines(config: Config) -> None:
-    if not config.ray_address and config.num_nodes > 1 and is_loopback(config.master_addr):
-        raise ConfigError(f"NUM_NODES={config.num_nodes}: set MASTER_ADDR to this machine's address for the others")
-
-
-def _check_batches(config: Config, layout: Layout) -> None:
-    if config.step_trajectories < layout.data_parallel:
-        raise ConfigError(
-            f"GLOBAL_BATCH_SIZE={config.step_trajectories} trajectories per step are fewer than the "
-            f"{layout.data_parallel} data-parallel ranks; raise it, or TP or CP"
-        )
-
-
-def _check_warm_up(config: Config) -> None:
-    """Megatron's scheduler asserts that a run is longer than its warm-up."""
-    steps = config.num_rollout * (config.trajectories_per_rollout // config.step_trajectories)
-    if 0 < steps <= config.lr_warmup_steps:
-        raise ConfigError(
-            f"LR_WARMUP_STEPS={config.lr_warmup_steps}: the run has {steps} optimizer steps in NUM_ROLLOUT="
-            f"{config.num_rollout} rollouts, and Megatron wants more than it warms up; lower it, or raise NUM_ROLLOUT"
-        )
-
-
-def _check_ray() -> None:
-    if " " in sys.executable:
-        raise ConfigError(f"PYTHON={sys.executable!r}: Ray cannot run from a path with a blank; set PYTHON to another")
-    if importlib.util.find_spec("ray") is None:
-        raise ConfigError(f"{sys.executable} has no module ray; set PYTHON to the Python of the host's environment")
-
-
-def _check_hooks_import(plan: Plan) -> None:
-    """Workers must import this pack's hooks, and this machine what converts the reference.
-
-    The first entry of their PYTHONPATH, a folder with a link to this pack, is not written yet: one like it stands in.
-    """
-    modules = ["rollout", "custom_convert"]
-    modules += [] if has_checkpoint(Path(plan.config.torch_dist)) else ["checkpoints.hf_to_torch_dist"]
-    code = f"import {', '.join(f'mem_agent.{module}' for module in modules)}"
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "mem_agent").symlink_to(PACK, target_is_directory=True)
-        path = os.pathsep.join([folder, *plan.python_path.split(os.pathsep)[1:]])
-        done = subprocess.run([sys.executable, "-c", code], cwd=plan.checkout.root, capture_output=True, text=True,
-                              env=os.environ | {"PYTHONPATH": path})
+def check_imports(plan: Plan) -> None:
+    """Workers must import this pack's hooks, and this machine Ray and what converts the reference."""
+    modules = ["ray", "mem_agent.rollout", "mem_agent.custom_convert"]
+    modules += [] if plan.has_reference else ["mem_agent.checkpoints.hf_to_torch_dist"]
+    own = os.environ.get("PYTHONPATH", "")  # this pack's place on the workers' path is not written yet
+    done = subprocess.run([sys.executable, "-c", f"import {', '.join(modules)}"], cwd=plan.checkout.root,
+                          env=os.environ | {"PYTHONPATH": os.pathsep.join([plan.python_path, own])},
+                          capture_output=True, text=True)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise ConfigError(f"PYTHON={sys.executable!r} cannot import {' and '.join(modules)}: {reason}; install what "
-                          "is missing with pip install --no-deps, which leaves the host's packages as they are")
+        raise ConfigError(f"PYTHON={sys.executable!r} cannot import {' and '.join(modules)}: {reason}; set PYTHON to "
+                          "that of the host's environment, or install what is missing there with pip install --no-deps"
+                          ", which leaves the host's packages as they are")

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,23 +25,16 @@ from ..system.processes import ChildProcess
 from ..system.python_command import python_module
 from ..system.server_url import is_loopback
 from ..system.signals import run_stoppable
-from .machine import machines, settle_ray_auth
 
 logger = logging.getLogger("mem_agent")
 
 RAY = python_module("ray.scripts.scripts")
-ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Without it Ray on Linux listens on an outer address even where 127.0.0.1 is named
-(``ray.services.resolve_ip_for_localhost``, Ray 2.60)."""
-_SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "ANSWER_KEY", "API_KEY",
-            "OPENAI_API_KEY")
-"""What a joined cluster does not have from our environment. Ray shows them to those who see its pages."""
-_PASSED = ("NCCL_", "GLOO_", "HF_", "WANDB_", "VLLM_", "SGLANG_", "SGL_", "TRANSFORMERS_", "TORCH_", "PYTORCH_")
-_KEYS = ("_TOKEN", "_KEY")
-"""A job's environment is shown in Ray's dashboard."""
 RAY_PORTS = (6379, 8265)
 """Of a head and of its job server: Ray's own defaults. The server's agent takes the next."""
-_STARTS_WITHIN_S, _POLL_S, _LOST_AFTER_S, _STOPS_WITHIN_S = 600.0, 5.0, 600.0, 60.0
+_SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "ANSWER_KEY", "API_KEY", "OPENAI_API_KEY")
+"""What a joined cluster does not have from our environment. Ray shows them to those who see its pages."""
+_PASSED = ("NCCL_", "GLOO_", "HF_", "WANDB_", "VLLM_", "SGLANG_", "SGL_", "TRANSFORMERS_", "TORCH_", "PYTORCH_")
+_STARTS_WITHIN_S, _POLL_S, _LOST_AFTER_S = 600.0, 2.0, 600.0
 
 
 def without_proxy(env: Mapping[str, str], *hosts: str) -> dict[str, str]:
@@ -53,8 +47,13 @@ def without_proxy(env: Mapping[str, str], *hosts: str) -> dict[str, str]:
 def worker_variables(
     env: Mapping[str, str], *, python_path: str, save_path: str, master_addr: str, nvlink: bool
 ) -> dict[str, str]:
-    """Variables for every process of the job; the user's settings of libraries win, keys stay out."""
-    variables = {
+    """Variables for every process of the job. The user's settings of libraries win; the pack's own travel in its YAML;
+    keys stay out, as Ray's dashboard shows a job's environment.
+    """
+    own = set(map(str.upper, Config.model_fields))
+    passed = {name: value for name, value in env.items() if name.startswith(_PASSED) and name not in own}
+    passed = {name: value for name, value in passed.items() if not name.endswith(("_TOKEN", "_KEY"))}
+    return {
         "PYTHONPATH": python_path,
         "PYTHONUNBUFFERED": "1",
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
@@ -62,11 +61,8 @@ def worker_variables(
         "TENSORBOARD_DIR": str(Path(save_path) / "tensorboard"),
         "MASTER_ADDR": master_addr,
         **without_proxy(env, master_addr),
+        **passed,
     }
-    # The pack's own settings travel in its YAML instead.
-    own = set(map(str.upper, Config.model_fields))
-    passed = {name: env[name] for name in env.keys() - own if name.startswith(_PASSED)}
-    return variables | {name: value for name, value in passed.items() if not name.endswith(_KEYS)}
 
 
 def head_command(config: Config, ports: tuple[int, int], gpus: int, cpus: int = 0) -> list[str]:
@@ -84,8 +80,13 @@ def head_command(config: Config, ports: tuple[int, int], gpus: int, cpus: int = 
 
 
 def head_variables(config: Config) -> dict[str, str]:
-    """What a head's environment has in addition to the user's."""
-    return ON_LOOPBACK if config.num_nodes == 1 and is_loopback(config.master_addr) else {}
+    """What a head's environment has in addition to the user's.
+
+    Without it Ray on Linux listens on an outer address even where 127.0.0.1 is named
+    (``ray.services.resolve_ip_for_localhost``, Ray 2.60).
+    """
+    alone = config.num_nodes == 1 and is_loopback(config.master_addr)
+    return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"} if alone else {}
 
 
 def worker_command(config: Config, gpus: int) -> list[str]:
@@ -104,6 +105,36 @@ def submit_command(address: str, job: str, runtime_env: Path, command: Sequence[
         *RAY, "job", "submit", "--address", address, "--submission-id", job,
         "--runtime-env", str(runtime_env), "--", *command,
     ]
+
+
+def machines(address: str) -> list[int]:
+    """GPUs of each living machine of a running cluster, the most first.
+
+    Raises:
+        ConfigError: no Ray answers at this address, or there is no Ray here to ask with.
+    """
+    settle_ray_auth()
+    try:
+        from ray.util.state import list_nodes  # planning does not need Ray otherwise
+
+        nodes = list_nodes(address, [("state", "=", "ALIVE")], limit=10000, detail=True, raise_on_missing_output=False)
+    except ImportError as error:
+        raise ConfigError(f"RAY_ADDRESS={address}: {sys.executable} cannot ask there ({error}); set PYTHON to the "
+                          "Python of the host's environment") from None
+    except Exception as error:  # Ray's client has no common class for what another service's answer leads to
+        raise ConfigError(f"RAY_ADDRESS={address}: no Ray job server answers there ({reason_of(error)}); it is "
+                          "http://HEAD:8265 by default") from None
+    return sorted((int(node.resources_total.get("GPU", 0)) for node in nodes), reverse=True)
+
+
+def settle_ray_auth() -> None:
+    """Have Ray's clients in this process send a token where a head would ask for one; before Ray is imported.
+
+    A head of Ray 2.60 asks for tokens where the user has one, as every ``ray.init`` makes; a client does not look.
+    """
+    named = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
+    has_token = named or (Path.home() / ".ray" / "auth_token").is_file()
+    os.environ.setdefault("RAY_AUTH_MODE", "token" if has_token else "disabled")
 
 
 @contextmanager
@@ -126,23 +157,19 @@ def cluster(config: Config, ports: tuple[int, int], gpus: int, cpus: int, log: P
 def _wait_for_machines(config: Config, address: str, gpus: int, head: ChildProcess) -> None:
     if config.num_nodes > 1:
         logger.info("on each of the other %d machines run: %s", config.num_nodes - 1,
-                    " ".join(worker_command(config, gpus)))
-    deadline = time.monotonic() + _STARTS_WITHIN_S
-    while True:
+                    shlex.join(worker_command(config, gpus)))
+    deadline, joined = time.monotonic() + _STARTS_WITHIN_S, 0
+    while joined < config.num_nodes:
         if head.exit_code is not None:
             raise MemAgentError(f"the Ray head did not start; see {head.log_path}")
-        try:
-            found = sum(has >= gpus for has in machines(address))
-        except ConfigError:  # it does not listen yet
-            found = 0
-        if found >= config.num_nodes:
-            return
         if time.monotonic() > deadline:
-            raise MemAgentError(
-                f"NUM_NODES={config.num_nodes}: {found} machines with {gpus} GPUs have joined Ray in ten minutes; see "
-                f"{head.log_path}"
-            )
+            raise MemAgentError(f"NUM_NODES={config.num_nodes}: {joined} machines with {gpus} GPUs have joined Ray in "
+                                f"ten minutes; see {head.log_path}")
         time.sleep(0.5)
+        try:
+            joined = sum(has >= gpus for has in machines(address))
+        except ConfigError:  # it does not listen yet
+            continue
 
 
 def run_job(
@@ -163,15 +190,14 @@ def run_job(
     from ray.job_submission import JobStatus, JobSubmissionClient  # planning does not need Ray
 
     job = f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    if config.ray_address:
+        variables = {**variables, **{name: os.environ[name] for name in _SECRETS if os.environ.get(name)}}
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # the client would prefer these to its argument
         os.environ.pop(name, None)
     try:
         client = JobSubmissionClient(address)
         _refuse_second_job(client, address, config.save_path)
-        if config.ray_address:
-            variables = {**variables, **{name: os.environ[name] for name in _SECRETS if os.environ.get(name)}}
-        _submit(client, entrypoint=shlex.join(command), submission_id=job,
-                runtime_env={"env_vars": dict(variables)})
+        _submit(client, entrypoint=shlex.join(command), submission_id=job, runtime_env={"env_vars": dict(variables)})
     except (OSError, RuntimeError) as error:
         raise MemAgentError(f"{address}: no job was submitted: {reason_of(error)}") from None
     try:
@@ -179,7 +205,11 @@ def run_job(
         end = _wait_for_end(client, job)
     except KeyboardInterrupt:
         logger.info("stopping job %s", job)
-        _stop(client, job)
+        try:
+            client.stop_job(job)
+            _wait_for_end(client, job)
+        except (OSError, RuntimeError) as error:
+            logger.warning("job %s could not be stopped: %s", job, reason_of(error))
         raise
     if end.status != JobStatus.SUCCEEDED:
         raise MemAgentError(f"job {job} {end.status.value}: {_reason(end.message or '')}; its log is {log}")
@@ -232,24 +262,7 @@ def _wait_for_end(client: Any, job: str) -> Any:
         time.sleep(_POLL_S)
 
 
-def _stop(client: Any, job: str) -> None:
-    """Ask the job to end, and wait for it."""
-    deadline = time.monotonic() + _STOPS_WITHIN_S
-    try:
-        client.stop_job(job)
-        while time.monotonic() < deadline:
-            if client.get_job_status(job).is_terminal():
-                return
-            time.sleep(1)
-        logger.warning("job %s has not stopped within a minute", job)
-    except (OSError, RuntimeError) as error:
-        logger.warning("job %s could not be stopped: %s", job, reason_of(error))
-
-
-_RAISED = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception): .+)$", re.MULTILINE)
-
-
 def _reason(message: str) -> str:
     """What the job raised last, by Ray's message, else what that says before the last lines of the log."""
-    raised = _RAISED.findall(message)
+    raised = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): .+$", message, re.MULTILINE)
     return raised[-1][:400] if raised else " ".join(message.partition(", last available logs")[0].split())[-300:]

@@ -29,7 +29,7 @@ def cpu_arguments(host: str, engine_port: int) -> list[str]:
     Args:
         engine_port: where slime's engine has been started on this machine; vime starts its own.
     """
-    if host == "slime":  # its accelerator says gloo, see ``slime_answers``
+    if host == "slime":  # its accelerator says gloo, see ``slime_shim``
         return [*_WITHOUT_CUDA_KERNELS, "--rollout-external-engine-addrs", f"127.0.0.1:{engine_port}"]
     return [*_WITHOUT_CUDA_KERNELS, "--distributed-backend", "gloo"]
 

@@ -1,55 +1,52 @@
-"""What each process of a rehearsed job does before it imports a framework.
+"""What each process of a rehearsed job does before it imports a framework: which part of a shim acts, and when.
 
-    torch.cuda     answered by the CPU                                 ``cuda_answers``
-    Adam           one step count a parameter group, as on a GPU       ``group_step_adam``
-    slime, vime    the few places that ask for more than torch         ``slime_answers``, ``vime_answers``
-    collectives    by the names that the pinned torch gives them
+Nothing is imported for it: a process that never needs a framework pays for none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import ModuleType
+import importlib.abc
+import sys
 from typing import Any
 
-from .imports import after_import, before_import
+from wrapt import register_post_import_hook
 
 _FRAMEWORKS = ("megatron", "slime", "vime")
-_COLLECTIVES = (
-    "all_gather_single",
-    "all_gather_single_coalesced",
-    "all_to_all_single",
-    "reduce_scatter_single",
-    "reduce_scatter_single_coalesced",
-)
+_AFTER_IMPORT = {
+    "megatron.core.optimizer": "cuda_shim:choose_adam",
+    "megatron.core.optimizer.distrib_optimizer": "cuda_shim:save_and_load_groups",
+    "slime.utils.reloadable_process_group": "cuda_shim:name_collectives",
+    "slime.utils.accelerator": "slime_shim:set_cpu",
+    "slime.utils.misc": "slime_shim:stay_on_this_machine",
+    "slime.backends.sglang_utils.sglang_engine": "slime_shim:frame_weight_updates",
+    "slime.backends.megatron_utils.update_weight.update_weight_from_distributed": "slime_shim:meet_on_this_machine",
+    "vime.utils.reloadable_process_group": "cuda_shim:name_collectives",
+    "vime.utils.misc": "vime_shim:stay_on_this_machine",
+    "vime.backends.megatron_utils.update_weight": "vime_shim:give_weight_transfer",
+    "vime.backends.megatron_utils.update_weight.update_weight_from_distributed": "vime_shim:log_devices",
+    "vime.backends.vllm_utils.vllm_engine": "vime_shim:start_engines_on_cpu",
+}
+"""What is called with a module of a framework when that has been executed."""
+
+
+class _Watch(importlib.abc.MetaPathFinder):
+    """Calls ``answer_for_the_gpu`` once, before the first framework is imported."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> None:
+        if name in _FRAMEWORKS:
+            sys.meta_path.remove(self)
+            answer_for_the_gpu()
 
 
 def prepare() -> None:
-    before_import(_FRAMEWORKS, answer_for_the_gpu)
+    sys.meta_path.insert(0, _Watch())
 
 
 def answer_for_the_gpu() -> None:
     """Make this process fit for both hosts and Megatron-LM; once."""
-    from . import cuda_answers, group_step_adam, slime_answers, vime_answers
+    from . import cuda_shim, vime_shim
 
-    cuda_answers.install()
-    group_step_adam.install()
-    slime_answers.install()
-    vime_answers.install()
-    for host in ("slime", "vime"):
-        after_import(f"{host}.utils.reloadable_process_group", _name_collectives)
-
-
-def _name_collectives(module: ModuleType) -> None:
-    """The hosts wrap every process group in a class of theirs that hands on each collective by its name. One that
-    it does not know reaches the wrapper's own C++ half, which has no backend; only tensor parallelism with sequence
-    parallelism asks for these.
-    """
-    group = module.ReloadableProcessGroup
-    for name in _COLLECTIVES:
-        if name not in vars(group):
-            setattr(group, name, _handed_on(name))
-
-
-def _handed_on(name: str) -> Callable[..., Any]:
-    return lambda self, *args, **options: self._fwd(name, *args, **options)
+    cuda_shim.install()
+    sys.meta_path.append(vime_shim.MovedModules())
+    for module, change in _AFTER_IMPORT.items():
+        register_post_import_hook(f"{__package__}.{change}", module)

@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,15 +25,13 @@ from ..config import Config
 from ..data.document_store import row_slice, without_slice
 from ..data.shards import is_sharded, training_files
 from ..launch.host_args import divide
-from ..launch.layout import Layout
-from ..launch.machine import has_gpus
 from ..launch.model_args import flag_values, read_model_config
-from ..launch.plan import PACK, Plan, check_ray_address, make_plan
+from ..launch.plan import PACK, Plan, make_plan, nvidia_smi
 from ..system.ports import free_ports
 from .cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
 from .shrink import shrink, shrink_description, shrink_layout, shrink_model, write_tiny_model
-from .vllm_command import PYTHON as ENGINE_PYTHON
-from .vllm_command import engine_variables
+from .vime_shim import PYTHON as ENGINE_PYTHON
+from .vime_shim import engine_variables
 
 TRAIN_ROWS, EVAL_ROWS = 512, 8
 _LOGICAL_CPUS = 16
@@ -102,9 +100,8 @@ def _new_folder(parent: Path) -> Iterator[Path]:
 
 def _cluster_plan(config: Config) -> Plan:
     """What the same settings are on the cluster."""
-    if not config.num_gpus and not has_gpus():
+    if not config.num_gpus and not nvidia_smi("-L"):
         config = config.replace(num_gpus=8)
-    check_ray_address(config)
     plan = make_plan(config.replace(ray_address=""), weights=False)  # which asks no machine
     return replace(plan, config=plan.config.replace(ray_address=config.ray_address))
 
@@ -154,32 +151,17 @@ def engine_python() -> str:
     return os.environ.get(ENGINE_PYTHON) or sys.executable
 
 
+_PLACES = {"HF_CKPT", "TORCH_DIST", "SAVE_PATH", "REWARD_ARGS", "--hf-checkpoint", "--ref-load", "--load", "--save",
+           "--custom-config-path", "--vllm-port"}
+
+
 def differences(cluster: Plan, here: Plan) -> list[tuple[str, str, str]]:
-    """(flag, on the cluster, here) for each flag of the command lines that differs; a dash where it is not given."""
-    one, other = (_flags(plan.arguments) for plan in (cluster, here))
-    names = [*one, *(name for name in other if name not in one)]
-    pairs = [(name, _said(one.get(name)), _said(other.get(name))) for name in names]
-    return [(name, a, b) for name, a, b in pairs if a != b and name not in _PLACES]
-
-
-_PLACES = {"--hf-checkpoint", "--ref-load", "--load", "--save", "--custom-config-path", "--vllm-port"}
-
-
-def setting_differences(cluster: Config, here: Config) -> list[tuple[str, str, str]]:
-    """(setting, on the cluster, here) for each setting of the pack that differs and is no place."""
-    one, other = cluster.to_mapping(), here.to_mapping()
-    skipped = {"HF_CKPT", "TORCH_DIST", "SAVE_PATH", "REWARD_ARGS"}
-    return [(n, str(one[n]), str(other[n])) for n in one if one[n] != other[n] and n not in skipped]
-
-
-def _flags(arguments: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    return flag_values([item for group in arguments.values() for item in group])
-
-
-def _said(value: str | None) -> str:
-    return "-" if value is None else value or "given"
-
-
-def transport(layout: Layout, host: str) -> str:
-    """How weights reach the engines on the cluster, in words."""
-    return "CUDA IPC" if layout.colocate else f"NCCL through {host}'s distributed updater"
+    """(setting or flag, on the cluster, here) for each that differs and is no place; a dash where it is not given."""
+    one, other = (
+        {name: str(value) for name, value in plan.config.to_mapping().items()}
+        | {flag: value or "given" for flag, value in flag_values(plan.command).items()}
+        for plan in (cluster, here)
+    )
+    names = dict.fromkeys([*one, *other])
+    pairs = [(name, one.get(name, "-"), other.get(name, "-")) for name in names if name not in _PLACES]
+    return [(name, there, this) for name, there, this in pairs if there != this]

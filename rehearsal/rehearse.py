@@ -43,8 +43,7 @@ from ..system.signals import stop_on_signals
 from ..training.whole_run import pocket_profile
 from .host_log import progress_of, read_log
 from .rehearsal_plan import Rehearsal, plan_rehearsal
-from .sglang_engine import start_sglang
-from .shrink import trajectory_tokens
+from .slime_shim import start_sglang
 from .sources import commit_of, prepared_megatron
 from .table import Seen, deviations, faults, report
 
@@ -138,9 +137,7 @@ def own_problems(rehearsal: Rehearsal, available: int) -> list[str]:
     """
     plan, config = rehearsal.here, rehearsal.here.config
     found = []
-    layout, vocabulary = plan.layout, plan.size.vocab
-    step = config.step_trajectories * trajectory_tokens(config)
-    logits = min(step, layout.tokens_per_gpu * layout.data_parallel) * vocabulary
+    logits = plan.layout.tokens_per_gpu * plan.layout.data_parallel * plan.size.vocab
     needed = _PROCESSES_BYTES + logits * logit_bytes(config)
     if available < needed:
         found.append(f"too little memory: {available / 1e9:.1f} GB are free, this rehearsal takes about "

@@ -37,8 +37,6 @@ _READING = {"mem_chunk_tokens": 128, "mem_max_question": 128, "mem_max_memory": 
             "mem_max_chunks": 3}
 _ANSWERING = {"mem_max_question": 512, "mem_max_final": 128}
 _DOCUMENTS, _SIBLINGS, _STEPS = 2, 4, 2
-_TEMPLATE = 160
-"""Tokens of a turn beside section, memory and question, roughly."""
 _TINY = {"--num-layers": 2, "--hidden-size": 128, "--ffn-hidden-size": 256, "--num-attention-heads": 4,
          "--num-query-groups": 2, "--kv-channels": 32}
 """Heads of 32: vLLM's attention on a CPU has kernels for multiples of 32 alone."""
@@ -70,14 +68,6 @@ def shrink(config: Config, size: ModelSize) -> Rehearsed:
         reward="mem_agent.rehearsal.coin:Coin",
         reward_args=shlex.join([f"reward={config.reward}", f"settings={config.reward_args}"]),
     ), random_model=True)
-
-
-def trajectory_tokens(config: Config) -> int:
-    """Tokens of all rows of one trajectory, roughly."""
-    if not agent_class(config).needs_document:
-        return config.mem_max_question + config.mem_max_final + _TEMPLATE
-    row = config.mem_chunk_tokens + 2 * config.mem_max_memory + _TEMPLATE
-    return (min(config.mem_max_chunks, 6) + 1) * row
 
 
 def shrink_layout(cluster: Layout, ranks: int, longest_row: int, step: int) -> Layout:

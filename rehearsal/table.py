@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ..launch.layout import Layout
 from ..system.text import markdown_table
 from .host_log import Metrics
-from .rehearsal_plan import Rehearsal, differences, setting_differences, transport
+from .rehearsal_plan import Rehearsal, differences
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ def report(rehearsal: Rehearsal, seen: Seen, wrong: Sequence[str]) -> str:
 
 def deviations(rehearsal: Rehearsal) -> str:
     """What is known before anything is run."""
-    plan = rehearsal.here
-    flags = [*setting_differences(rehearsal.cluster.config, plan.config), *differences(rehearsal.cluster, plan)]
+    flags = differences(rehearsal.cluster, rehearsal.here)
     return "\n".join([
         "## The cluster will do differently", "", _table(("there", "here"), otherwise(rehearsal)), "",
         "## Every deviation of settings", "", _table(("setting or flag", "cluster", "here"), flags), "",
@@ -105,26 +104,17 @@ def exercised(rehearsal: Rehearsal, seen: Seen) -> list[tuple[str, str]]:
 
 
 def otherwise(rehearsal: Rehearsal) -> list[tuple[str, str]]:
-    cluster, here, host = rehearsal.cluster.layout, rehearsal.here.layout, rehearsal.here.checkout.name
+    cluster, host = rehearsal.cluster.layout, rehearsal.here.checkout.name
+    transport = "CUDA IPC" if cluster.colocate else f"NCCL through {host}'s distributed updater"
     rows = [
         ("bf16 weights and activations", "float32"),
         ("CUDA kernels: Transformer Engine, FlashAttention, fused Adam", "the same layers in torch, on a CPU"),
         ("NCCL", "gloo"),
-        (f"weights to the engines by {transport(cluster, host)}", f"{host}'s distributed updater over gloo"),
+        (f"weights to the engines by {transport}", f"{host}'s distributed updater over gloo"),
+        (f"data parallel {cluster.data_parallel}", f"data parallel {rehearsal.here.layout.data_parallel}"),
     ]
     if cluster.colocate:
         rows.append(("training and sampling share GPUs and take turns (colocation, offloading)", "each its own"))
-    rows += [
-        (f"{name} {there}", f"{name} {this}")
-        for name, there, this in (
-            ("tensor parallel", cluster.tp, here.tp), ("pipeline parallel", cluster.pp, here.pp),
-            ("context parallel", cluster.cp, here.cp), ("data parallel", cluster.data_parallel, here.data_parallel),
-            ("GPUs of an engine", cluster.engine_gpus, here.engine_gpus),
-            ("engines", cluster.rollout_gpus // cluster.engine_gpus, here.rollout_gpus // here.engine_gpus),
-            ("machines", rehearsal.cluster.config.num_nodes, 1),
-        )
-        if there != this
-    ]
     if rehearsal.random_model:
         rows.append(("the model that was given", "two layers with random weights: rewards and losses mean nothing"))
     return rows

@@ -15,7 +15,7 @@ from vllm.distributed.weight_transfer.nccl_common import NCCLWeightTransferInitI
 from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine, NCCLWeightTransferUpdateInfo
 
 from ..serving.engine_server import PolicyReload, repack_output_layer
-from .gloo_weights import WeightGroup
+from .vime_shim import WeightGroup
 
 BACKEND = "gloo"
 

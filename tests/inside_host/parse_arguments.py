@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from mem_agent.config import Config
-from mem_agent.launch import launch, machine
+from mem_agent.launch import launch
 from mem_agent.launch import plan as planning
 from mem_agent.tests.helpers import fake_host
 from mem_agent.tests.helpers.fake_host import GPU_GIB, OUTSIDE, RECIPES, make_model
@@ -48,7 +48,7 @@ def plan(tmp_path, monkeypatch):
                 "HF_CKPT": str(model), "TORCH_DIST": str(tmp_path / "reference"), "TRAIN_DATA": str(train),
                 "SAVE_PATH": str(tmp_path / "run"), "EVAL_INTERVAL": "5", "EVAL_DATA": str(train)}
         mebibytes = GPU_GIB.get(recipe, 80) * 1024
-        monkeypatch.setattr(machine, "nvidia_smi", lambda *_: f"{mebibytes}\n")
+        monkeypatch.setattr(planning, "nvidia_smi", lambda *_: f"{mebibytes}\n")
         env.setdefault("NUM_GPUS", "8")
         made = planning.make_plan(Config.from_env(env | changes))
         launch.write_records(made)

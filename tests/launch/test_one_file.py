@@ -1,4 +1,4 @@
-"""Hosts get shards as one file: the same rows in the same order, made once, and again where the shards change."""
+"""Hosts get shards as one file: the same rows in the same order."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,7 +8,8 @@ from mem_agent.config import Config, ConfigError
 from mem_agent.data.document_store import DocumentStore, DocumentWriter, store_folder
 from mem_agent.data.shards import ShardError
 from mem_agent.data.training_file import DataSource
-from mem_agent.launch.one_file import join_shards, prompt_file
+from mem_agent.launch.arguments import prompt_file
+from mem_agent.launch.launch import join_shards
 
 
 def shard(folder, number, names, **more):
@@ -27,7 +28,7 @@ def names(data):
     return "".join(source.row(number).prompt[0]["content"] for number in range(len(source)))
 
 
-def test_the_copy_has_the_shards_rows_and_is_made_once(tmp_path):
+def test_the_copy_has_the_shards_rows(tmp_path):
     data = tmp_path / "data"
     shard(data, 0, "abc"), shard(data, 1, "de")
     given = config(tmp_path, data)
@@ -35,9 +36,6 @@ def test_the_copy_has_the_shards_rows_and_is_made_once(tmp_path):
     assert prompt_file(given) == str(copy) and not copy.exists()
     join_shards(given)
     assert names(copy) == "abcde"
-    made = copy.stat().st_mtime_ns
-    join_shards(given)
-    assert copy.stat().st_mtime_ns == made
     shard(data, 2, "fg")
     join_shards(given)
     assert names(copy) == "abcdefg"

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from mem_agent.config import Config, ConfigError
-from mem_agent.launch import machine, ray_job
+from mem_agent.launch import ray_job
 from mem_agent.system.errors import MemAgentError
 
 ray = pytest.importorskip("ray.job_submission")
@@ -126,7 +126,7 @@ def test_a_job_waits_for_the_agent_that_starts_jobs(client, tmp_path):
 
 def test_no_head_is_one_line(silent_port):
     with pytest.raises(ConfigError, match="no Ray job server answers there"):
-        machine.machines(f"http://127.0.0.1:{silent_port}")
+        ray_job.machines(f"http://127.0.0.1:{silent_port}")
     with pytest.raises(MemAgentError, match="no job was submitted"):
         ray_job.run_job(Config(), f"http://127.0.0.1:{silent_port}", {}, ["x"], None, print)
 

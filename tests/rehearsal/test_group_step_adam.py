@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from mem_agent.rehearsal.group_step_adam import GroupStepAdamW
+from mem_agent.rehearsal.cuda_shim import GroupStepAdamW
 
 OPTIONS = {"lr": 1e-2, "betas": (0.9, 0.98), "eps": 1e-8}
 

@@ -17,7 +17,7 @@ from mem_agent.tests.helpers.fake_host import make_model, settings
 @pytest.fixture
 def rehearsal(tmp_path, monkeypatch):
     """``rehearsal(HOST, model, ...)``: that of a fake checkout."""
-    monkeypatch.setattr(rehearsal_plan, "has_gpus", lambda: False)
+    monkeypatch.setattr(rehearsal_plan, "nvidia_smi", lambda *_: "")
 
     def make(host="slime", model="qwen3-0.6b", **changes):
         env = settings(tmp_path, host, model, **changes)

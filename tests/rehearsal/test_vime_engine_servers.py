@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file
 
 from mem_agent.config import Config
-from mem_agent.rehearsal import vime_answers
+from mem_agent.rehearsal import vime_shim
 from mem_agent.rehearsal.cpu_arguments import cpu_variables
-from mem_agent.rehearsal.vllm_command import engine_variables
+from mem_agent.rehearsal.vime_shim import engine_variables
 from mem_agent.system.ports import free_ports
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
@@ -86,7 +86,7 @@ def test_an_update_over_gloo_gives_the_new_policy(server, folders):
         return True
 
     assert agrees(policies[0])
-    transfer = vime_answers.NCCLWeightTransferEngine
+    transfer = vime_shim.NCCLWeightTransferEngine
     info = {"master_address": "127.0.0.1", "master_port": free_ports(1)[0], "world_size": 2}
     with ThreadPoolExecutor() as engine:
         joined = engine.submit(call, url, "init_weight_transfer_engine", {"init_info": info | {"rank_offset": 1}})
@@ -99,7 +99,7 @@ def test_an_update_over_gloo_gives_the_new_policy(server, folders):
         update = {"names": names, "dtype_names": [str(weights[n].dtype).removeprefix("torch.") for n in names],
                   "shapes": [list(weights[n].shape) for n in names], "packed": True}
         received = engine.submit(call, url, "update_weights", {"update_info": update})
-        transfer.trainer_send_weights(iter(weights.items()), vime_answers.NCCLTrainerSendWeightsArgs(group, True))
+        transfer.trainer_send_weights(iter(weights.items()), vime_shim.NCCLTrainerSendWeightsArgs(group, True))
         received.result()
         call(url, "finish_weight_update")
         call(url, "resume")

@@ -16,7 +16,7 @@ import torch
 from mem_agent import rollout
 from mem_agent.agents.records import FailureKind, Generation, StopReason, TurnFailed
 from mem_agent.hooks.sample import Sample
-from mem_agent.rehearsal.sglang_engine import start_sglang
+from mem_agent.rehearsal.slime_shim import start_sglang
 from mem_agent.rollout_client import Dialect, Endpoint, How, RouterClient, close_clients
 from mem_agent.system.ports import free_ports
 from mem_agent.system.processes import ChildProcess, wait_until_healthy

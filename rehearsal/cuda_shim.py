@@ -1,0 +1,136 @@
+"""``torch.cuda``, answered by a machine that has none, for a whole process; and what Megatron-LM needs beyond it.
+
+Megatron-LM's training code and vime ask for devices, streams, memory and random states in some sixty places. Each call
+is answered with what is true of a CPU: nothing to wait for, one device, torch's own random state. Numbers are not
+touched: whatever is computed is computed by torch on the CPU, in the dtype that was asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import psutil
+import torch
+
+from ..checkpoints.megatron_cpu import CpuAsCuda
+
+_CPU = torch.device("cpu")
+
+
+class _NoStream:
+    """A stream or event on which everything is done as soon as it is asked for."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def wait_stream(self, other: Any) -> None: ...
+
+    def wait_event(self, event: Any) -> None: ...
+
+    def record(self, stream: Any = None) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+
+def install() -> None:
+    torch._dynamo.config.disable = True  # compiling costs more than these sizes give, and needs a C++ compiler
+    cuda: Any = torch.cuda
+    cuda.current_device = lambda: _CPU
+    cuda.get_device_capability = lambda device=None: (9, 0)  # Hopper's, as on the cluster
+    cuda.get_device_properties = lambda device=None: SimpleNamespace(major=9, minor=0, uuid="cpu", name="cpu")
+    for name in ("synchronize", "set_device", "empty_cache", "ipc_collect", "init"):
+        setattr(cuda, name, lambda *args, **kwargs: None)
+    cuda.Stream = cuda.Event = _NoStream
+    cuda.current_stream = cuda.default_stream = lambda device=None: _NoStream()
+    cuda.stream = lambda stream: contextlib.nullcontext()
+    for place in (cuda, cuda.random):
+        place.get_rng_state = lambda device=None: torch.get_rng_state()
+        place.set_rng_state = lambda state, device=None: torch.set_rng_state(state)
+    cuda.mem_get_info = lambda device=None: (psutil.virtual_memory().available, psutil.virtual_memory().total)
+    for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
+        setattr(cuda, name, lambda device=None: 0)
+    CpuAsCuda().__enter__()  # for good: hosts name "cuda" all over their trainers
+
+
+# --- the optimizer ---------------------------------------------------------------------------------------------------
+
+class GroupStepAdamW(torch.optim.AdamW):
+    """``torch.optim.AdamW``, to the last bit, with the signature and the state of Transformer Engine's ``FusedAdam``:
+    ``state[p]`` holds the two moments alone, ``group["step"]`` counts.
+
+    torch counts steps for each parameter. Megatron's distributed optimizer saves those, but on loading expects one
+    number for all of a group: with torch's a run on a CPU could save and never resume.
+    """
+
+    def __init__(self, params: Any, *, adam_w_mode: bool = True, **options: Any) -> None:
+        assert adam_w_mode, "the hosts decouple weight decay"
+        super().__init__(params, **options)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        assert closure is None, "Megatron passes none"
+        for group in self.param_groups:
+            for state in self._states(group):
+                state["step"] = torch.tensor(float(group.get("step", 0)))
+        super().step()
+        for group in self.param_groups:
+            group["step"] = int(group.get("step", 0)) + 1
+            for state in self._states(group):
+                del state["step"]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Called with what is loaded, in which torch looks for its counts."""
+        loaded = [moments for moments in state.get("state", {}).values() if moments]
+        for moments in loaded:
+            moments["step"] = torch.tensor(0.0)
+        super().__setstate__(state)
+        for moments in loaded:
+            del moments["step"]
+
+    def _states(self, group: dict[str, Any]) -> list[dict[str, Any]]:
+        return [self.state[p] for p in group["params"] if self.state.get(p)]
+
+
+def choose_adam(module: Any) -> None:
+    """Where Megatron found neither Apex nor Transformer Engine it now takes this class for the latter's."""
+    if module.USING_PYTORCH_OPTIMIZER:
+        module.Adam, module.USING_PYTORCH_OPTIMIZER = GroupStepAdamW, False
+
+
+def save_and_load_groups(module: Any) -> None:
+    if not module.HAVE_APEX_OR_TE:
+        module.HAVE_APEX_OR_TE = module.USING_TE_OPTIMIZER = True
+    # In fp32 what is loaded into are views of the model's own weights, which autograd would guard.
+    optimizer = module.DistributedOptimizer
+    optimizer.load_state_dict = torch.no_grad()(optimizer.load_state_dict)
+
+
+# --- collectives -----------------------------------------------------------------------------------------------------
+
+_COLLECTIVES = (
+    "all_gather_single",
+    "all_gather_single_coalesced",
+    "all_to_all_single",
+    "reduce_scatter_single",
+    "reduce_scatter_single_coalesced",
+)
+
+
+def name_collectives(module: ModuleType) -> None:
+    """The hosts wrap every process group in a class of theirs that hands on each collective by its name. One that
+    it does not know reaches the wrapper's own C++ half, which has no backend; only tensor parallelism with sequence
+    parallelism asks for these, by the names that the pinned torch gives them.
+    """
+    group = module.ReloadableProcessGroup
+    for name in _COLLECTIVES:
+        if name not in vars(group):
+            setattr(group, name, _handed_on(name))
+
+
+def _handed_on(name: str) -> Callable[..., Any]:
+    return lambda self, *args, **options: self._fwd(name, *args, **options)

@@ -1,0 +1,136 @@
+"""What slime needs beyond ``torch.cuda``: an accelerator of its registry, addresses on loopback, an older SGLang's
+weight update, and a real SGLang server on the CPU, from an environment of its own (requirements/sglang.txt).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import psutil
+import torch
+
+from ..system.files import write_atomically
+from ..system.processes import ChildProcess
+from ..system.python_command import python_module
+
+
+def stay_on_this_machine(module: Any) -> None:
+    """Ray answers with the machine's own address, which is open to its network, even where it is told 127.0.0.1."""
+    module.get_current_node_ip = lambda: "127.0.0.1"
+
+
+def meet_on_this_machine(module: Any) -> None:
+    """Where trainer and engines meet, slime asks Ray itself."""
+    module.ray._private.services.get_node_ip_address = lambda *args: "127.0.0.1"
+
+
+def set_cpu(module: ModuleType) -> None:
+    module.set_accelerator(_cpu(module.Accelerator))
+
+
+def _cpu(base: type) -> Any:
+    """slime's own code asks its registry alone; by ``gloo`` here every group is gloo, that of weights included."""
+
+    class Cpu(base):  # type: ignore[misc]
+        name = device_type = "cpu"
+        communication_backend_name = "gloo"
+
+        def is_available(self) -> bool:
+            return True
+
+        def device(self, index: Any = None) -> torch.device:
+            return torch.device("cpu")
+
+        def device_name(self, index: Any = None) -> str:
+            return "cpu"
+
+        def set_device(self, index: Any) -> None: ...
+
+        def current_device(self) -> str:
+            return "cpu"
+
+        def device_count(self) -> int:
+            return 1
+
+        def synchronize(self, device: Any = None) -> None: ...
+
+        def current_stream(self, device: Any = None) -> None: ...
+
+        def empty_cache(self) -> None: ...
+
+        def mem_get_info(self, device: Any = None) -> tuple[int, int]:
+            memory = psutil.virtual_memory()
+            return memory.available, memory.total
+
+        def memory_allocated(self, device: Any = None) -> int:
+            return 0
+
+        def memory_reserved(self, device: Any = None) -> int:
+            return 0
+
+        def distributed_device_id(self, index: Any = None) -> None:
+            return None
+
+        def resolve_visible_device_id(self, physical_device_id: Any) -> int:
+            return 0
+
+    return Cpu()
+
+
+def frame_weight_updates(module: ModuleType) -> None:
+    """SGLang 0.5.23, which this pack pins, wants a distributed update announced and ended; slime's 0.5.15 does not."""
+    engine = module.SGLangEngine
+    update = engine.update_weights_from_distributed
+
+    def framed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self._make_request("begin_weight_update")
+        answer = update(self, *args, **kwargs)
+        self._make_request("end_weight_update")
+        return answer
+
+    engine.update_weights_from_distributed = framed
+
+
+# --- the engine ------------------------------------------------------------------------------------------------------
+
+_STAND_INS = ("sgl_kernel", "torchvision")
+"""Packages that SGLang imports and, where it computes in plain PyTorch, never calls."""
+_TORCHVISION = "Metadata-Version: 2.1\nName: torchvision\nVersion: 0.28.0\n"
+
+
+def start_sglang(python: str, model: Path, port: int, context: int, folder: Path, seed: int = 1) -> ChildProcess:
+    """Start a server for ``model`` on 127.0.0.1; it answers ``/health`` when it is ready.
+
+    Args:
+        python: the Python of the environment with SGLang.
+        context: tokens of a prompt with its reply.
+        folder: for its log and stand-ins.
+    """
+    command = [
+        *python_module("sglang.launch_server", python=python),
+        "--model-path", str(model), "--host", "127.0.0.1", "--port", str(port),
+        "--device", "cpu", "--dtype", "float32", "--attention-backend", "torch_native",
+        "--sampling-backend", "pytorch", "--grammar-backend", "none", "--disable-overlap-schedule",
+        "--max-total-tokens", str(max(16384, 16 * context)), "--context-length", str(context),
+        "--random-seed", str(seed), "--sleep-on-idle",
+    ]
+    environment = {
+        **os.environ, "PYTHONPATH": str(_write_stand_ins(folder / "stand_ins")),
+        "HF_HUB_OFFLINE": "1", "SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0",
+        "OMP_NUM_THREADS": "1",
+    }
+    return ChildProcess("sglang", command, environment, folder / "sglang.log")
+
+
+def _write_stand_ins(folder: Path) -> Path:
+    for name in _STAND_INS:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(Path(__file__).parent / "absent.py", folder / name / "__init__.py")
+    about = folder / "torchvision-0.28.0.dist-info"  # transformers compares this version
+    about.mkdir(exist_ok=True)
+    write_atomically(about / "METADATA", _TORCHVISION.encode())
+    return folder
