@@ -172,10 +172,8 @@ def _check_settings(config: Config) -> None:
 
 
 def _user_path() -> list[str]:
-    """PYTHONPATH as the user set it, without the folder by which the scripts make this pack importable."""
-    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    own = os.environ.get("MEM_AGENT_IMPORT")
-    return [str(Path(entry).absolute()) for entry in entries if entry and entry != own]
+    """The folders of the user's PYTHONPATH."""
+    return [str(Path(entry).absolute()) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
 
 
 def find_gpus(config: Config) -> Gpus:
