@@ -40,9 +40,9 @@ def average(inputs: Sequence[str | Path], output: str | Path, *, force: bool = F
     check_free(output, force, folders)
     models = [HfTensors(folder) for folder in folders]
     for folder, model in zip(folders[1:], models[1:], strict=True):
-        _check_equal(f"{folders[0]} and {folder}: config.json has", _config(folders[0]), _config(folder))
-        _check_equal(f"{folders[0]} and {folder}: shapes:", models[0].shapes, model.shapes)
-        _check_equal(f"{folders[0]} and {folder}: number formats:", models[0].codes, model.codes)
+        _check_equal(f"{folders[0]} and {folder} differ in config.json:", _config(folders[0]), _config(folder))
+        _check_equal(f"{folders[0]} and {folder} differ in shapes:", models[0].shapes, model.shapes)
+        _check_equal(f"{folders[0]} and {folder} differ in number formats:", models[0].codes, model.codes)
 
     def mean(name: str) -> list[tuple[str, torch.Tensor]]:
         total = models[0].read(name).float()
@@ -54,11 +54,14 @@ def average(inputs: Sequence[str | Path], output: str | Path, *, force: bool = F
 
     shapes = models[0].shapes
     sizes = {name: torch.Size(shape).numel() * models[0].dtype(name).itemsize for name, shape in shapes.items()}
+    settings, card = shared_settings(folders), card_of_mean(folders)
+    if settings is None:
+        print(f"warning: {output} gets no {SETTINGS_FILE}: those of the inputs differ", file=sys.stderr)
     with complete_folder(output) as draft:
         copy_model_files(folders[0], draft)
         write_shards(draft, sizes, mean)
-        write_files(shared_settings(folders) or {}, draft)
-        write_card(draft, card_of_mean(folders))
+        write_files(settings or {}, draft)
+        write_card(draft, card)
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -81,8 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     average(args.inputs, args.output, force=args.force)
     print(f"mean of {', '.join(args.inputs)} -> {args.output}")
-    if shared_settings(list(map(Path, args.inputs))) is None:
-        print(f"warning: {args.output} has no {SETTINGS_FILE}, as those of the inputs differ", file=sys.stderr)
     return 0
 
 

@@ -10,15 +10,16 @@ written and the tracker never names one that is. Tensors carry Megatron's names 
 other TP or number of processes; ``common.pt`` holds what is not a tensor, ``args`` among it, which the hosts'
 converters read.
 
-A damaged checkpoint is never used: a run goes on from the newest one before it that can be read, and says so.
+A damaged checkpoint is skipped with a warning; the run continues from the newest readable one before it.
 
-``save``, ``load`` and ``load_weights`` are collective: every rank calls them with the same arguments. All ranks read
-the same files and so come to the same result; one that fails alone ends the run.
+``save``, ``load`` and ``load_weights`` are collective: every rank calls them with the same arguments. Rank 0 checks a
+checkpoint before it is loaded, and all ranks follow its decision.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import pickle
 import queue
@@ -43,7 +44,7 @@ from ..system.files import remove, write_atomically
 from . import megatron_cpu
 from .bridge import LocalBridge, expected_tensors
 from .folders import TRACKER, CheckpointError, DamagedCheckpoint, before, latest, newest_of_run, number_of, resolve
-from .torch_dist import PADDED, ModelTensors, damage_named, misfit, stored_name
+from .torch_dist import PADDED, ModelTensors, check_zip, damage_named, stored_name
 
 logger = logging.getLogger("mem_agent")
 
@@ -99,27 +100,24 @@ def save(save_path: str | Path, iteration: int, trainer: Trained, host_state: di
         if first:
             shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(
-            f"{final}: checkpoint not written: {_cause(error)}; free disk space or set another SAVE_PATH, then "
-            "resume from the checkpoint before it, which is as it was"
+            f"{final}: could not be written: {_cause(error)}; free disk space and run the same command: it continues "
+            "from the last complete checkpoint"
         ) from error
     return final
 
 
 def _publish(temporary: Path, final: Path) -> None:
     tracker = final.with_name(TRACKER)
-    if final.exists():  # the run went back behind it
-        if latest(final.parent) == final:  # damaged: nobody may look for it while it is replaced
-            if older := before(final):
-                write_atomically(tracker, str(number_of(older[-1])).encode())
-            else:
-                tracker.unlink()
+    if final.exists():  # the run resumed from an earlier checkpoint
+        if latest(final.parent) == final:  # damaged; the tracker must not name it while it is replaced
+            write_atomically(tracker, str(number_of(before(final)[-1])).encode())
         remove(final)
     temporary.rename(final)
     write_atomically(tracker, str(number_of(final)).encode())
 
 
 def _cause(error: BaseException) -> str:
-    """One line for the deepest error, which is the one that says what happened."""
+    """The root cause's message, as one line."""
     if isinstance(error, CheckpointException) and error.failures:
         return _cause(next(iter(error.failures.values()))[0])
     if error.__cause__ is not None:
@@ -145,14 +143,22 @@ def load(path: str | Path, trainer: Trained) -> dict[str, Any]:
         except DamagedCheckpoint as error:
             logger.warning("%s; going on from the checkpoint before it", error)
             last = error
-    raise CheckpointError(f"{last}; no checkpoint before it can be read; copy it again, or start in another SAVE_PATH")
+    raise CheckpointError(
+        f"{last}; no earlier checkpoint is readable; restore a copy, or start over in another SAVE_PATH")
 
 
 def _load(folder: Path, trainer: Trained) -> dict[str, Any]:
-    """Raises DamagedCheckpoint where a file is missing, cut or changed."""
-    common = _read_common(folder)
-    _check_adapters(common["lora"], trainer.lora, folder)
-    _fitting_tensors(folder, trainer.bridge).check_bytes()
+    """Raises DamagedCheckpoint, on all ranks, where a file is missing, cut or changed."""
+    verdict: list[Any] = [None]
+    if dist.get_rank() == 0:
+        try:
+            verdict = [_checked(folder, trainer)]
+        except CheckpointError as error:
+            verdict = [error]
+    dist.broadcast_object_list(verdict, src=0)
+    if isinstance(verdict[0], CheckpointError):
+        raise verdict[0]
+    common: dict[str, Any] = verdict[0]
     state = _sharded_state(trainer, with_optimizer="optimizer" in common, loading=True)
     # Objects are stored as pickles, which megatron-core runs. Without FP8 they hold nothing.
     objects = {key: None for key, value in state["model"].items() if isinstance(value, ShardedObject)}
@@ -174,10 +180,23 @@ def _load(folder: Path, trainer: Trained) -> dict[str, Any]:
     return host_state
 
 
+def _checked(folder: Path, trainer: Trained) -> dict[str, Any]:
+    """``common.pt``, after every file of the checkpoint was verified."""
+    common = _read_common(folder)
+    _check_adapters(common["lora"], trainer.lora, folder)
+    tensors = ModelTensors(folder)
+    tensors.check_fit(expected_tensors(trainer.bridge))
+    tensors.check_bytes()
+    with damage_named(folder, "metadata.json"):
+        json.loads((folder / "metadata.json").read_bytes())["sharded_backend"]
+    return common
+
+
 def _read_common(folder: Path) -> dict[str, Any]:
     """``common.pt`` of a checkpoint of this pack. Raises CheckpointError where another host wrote it."""
     register_safe_globals()  # argparse.Namespace among them
     with damage_named(folder, "common.pt"):
+        check_zip(folder / "common.pt")
         try:
             common: dict[str, Any] = torch.load(folder / "common.pt", map_location="cpu", weights_only=True)
         except pickle.UnpicklingError:  # classes of another host
@@ -196,17 +215,11 @@ def _check_adapters(saved: dict[str, float] | None, own: dict[str, float] | None
         )
 
 
-def _fitting_tensors(folder: Path, bridge: LocalBridge) -> ModelTensors:
-    tensors = ModelTensors(folder)
-    if problem := misfit(tensors.shapes, expected_tensors(bridge)):
-        raise CheckpointError(f"{folder} does not fit the model of HF_CKPT: {problem}")
-    return tensors
-
-
 @torch.no_grad()
 def load_weights(path: str | Path, bridge: LocalBridge, model: GPTModel) -> None:
-    """The weights alone, from a checkpoint of this pack, slime or vime; of those, nothing but tensors is read."""
-    tensors, expected = _fitting_tensors(resolve(path), bridge), expected_tensors(bridge)
+    """Load only the weights, from a checkpoint of this pack, slime or vime. Nothing but tensors is read."""
+    tensors, expected = ModelTensors(resolve(path)), expected_tensors(bridge)
+    tensors.check_fit(expected)
     for local_name, param in model.named_parameters():
         name = stored_name(local_name)
         whole = tensors.read(name)[: expected[name][0]]

@@ -33,8 +33,8 @@ from .bridge import build_bridge, expected_tensors, to_hf
 from .folders import CheckpointError, check_free, complete_folder, number_of, numbered, resolve
 from .hf_folder import DTYPES, copy_model_files, write_shards
 from .hf_model import local_folder, settings_of_run, write_files
-from .model_card import add_push_arguments, card_of_run, check_token, push, write_card
-from .torch_dist import ModelTensors, misfit
+from .model_card import add_push_arguments, card_of_run, check_push, push, write_card
+from .torch_dist import ModelTensors
 
 
 def convert(
@@ -47,9 +47,7 @@ def convert(
     expected, target = expected_tensors(bridge), DTYPES[dtype] if dtype else bridge.hf_config.dtype or torch.float32
     assert isinstance(target, torch.dtype), target
     tensors = ModelTensors(folder)
-    if problem := misfit(tensors.shapes, expected):
-        raise CheckpointError(f"{folder} does not fit {hf_dir}: {problem}; HF_CKPT (--hf) must be the folder of the "
-                              "model that was trained")
+    tensors.check_fit(expected)
     settings, card = settings_of_run(folder.parent), card_of_run(folder.parent, folder.name, hf_dir)
 
     def converted(name: str) -> list[tuple[str, torch.Tensor]]:
@@ -107,12 +105,12 @@ def _sources(args: argparse.Namespace) -> list[Path]:
 def _convert_once(source: Path, hf_dir: Path, output: Path, args: argparse.Namespace) -> None:
     """Convert a checkpoint, unless its model is there."""
     if (output / "config.json").is_file() and not args.force:
-        print(f"there: {output}; --force (FORCE=1) converts it again")
+        print(f"{output} already exists; --force (FORCE=1) converts it again")
         return
     convert(source, hf_dir, output, force=args.force, dtype=args.dtype)
     print(f"{source} -> {output}")
     if not (output / SETTINGS_FILE).is_file():
-        print(f"without settings of an agent: {source.parent} has no {SETTINGS_FILE}")
+        print(f"no agent settings written: {source.parent} has no {SETTINGS_FILE}")
 
 
 @one_line_errors("what is not complete was not written")
@@ -131,8 +129,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_push_arguments(parser)
     args = parser.parse_args(argv)
     if args.push_to_hub:
-        check_token()
-    hf_dir, sources, failed = local_folder(args.hf), _sources(args), []
+        check_push(args.push_to_hub)
+    hf_dir, sources, failed = local_folder(args.hf, weights=False), _sources(args), []
     models = [folder.parent / "hf" / folder.name for folder in sources]
     if args.output and not args.average:
         models = [Path(args.output)]

@@ -7,6 +7,7 @@ to set a run back.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,33 +27,23 @@ class DamagedCheckpoint(CheckpointError):
     """A file of a checkpoint cannot be read: the message names the folder and the cause."""
 
 
-def tracked(save_path: str | Path) -> str | None:
-    """What the tracker of ``save_path`` names: the number of a checkpoint, or ``release``; None without a tracker."""
+def latest(save_path: str | Path) -> Path | None:
+    """The folder that the tracker of ``save_path`` names (``iter_*`` or ``release``), or None without a tracker."""
     tracker = Path(save_path) / TRACKER
     if not tracker.is_file():
         return None
     text = tracker.read_text(errors="replace").strip()
     if text != "release" and re.fullmatch(r"[0-9]{1,18}", text) is None:
         raise CheckpointError(f"{tracker} holds {text[:40]!r}; write the number of a checkpoint{_numbers(save_path)}")
-    return text
-
-
-def latest(save_path: str | Path) -> Path | None:
-    """The folder that the tracker of ``save_path`` names (``iter_*`` or ``release``), or None without a tracker."""
-    text = tracked(save_path)
-    if text is None:
-        return None
-    folder = Path(save_path) / ("release" if text == "release" else f"iter_{int(text):07d}")
+    folder = tracker.with_name("release" if text == "release" else f"iter_{int(text):07d}")
     if not folder.is_dir():
         raise CheckpointError(
-            f"{Path(save_path) / TRACKER} names {folder.name}, which is not there; "
-            f"write a good number into it{_numbers(save_path)}"
-        )
+            f"{tracker} names {folder.name}, which is not there; write a good number into it{_numbers(save_path)}")
     return folder
 
 
 def newest_of_run(save_path: str | Path) -> Path | None:
-    """What a run goes on from: what the tracker names, or without one the newest that is there.
+    """The checkpoint a run resumes from: the one the tracker names, or the newest folder if there is no tracker.
 
     The first checkpoint of a run that is killed has no tracker yet; others lose it when they are copied.
     """
@@ -109,7 +100,7 @@ def has_adapters(path: str | Path) -> bool:
 def prune(save_path: str | Path, keep: int) -> None:
     """Delete all but the ``keep`` newest checkpoints (0 keeps all), never the latest, and leftovers of a crash.
 
-    Those after the latest do not count: somebody went back behind them, and the run will replace them.
+    Checkpoints after the latest are not counted: the run was set back and will overwrite them.
     """
     for leftover in Path(save_path).glob(".iter_*.writing"):
         remove(leftover)
@@ -125,6 +116,7 @@ def prune(save_path: str | Path, keep: int) -> None:
 @contextlib.contextmanager
 def complete_folder(output: Path) -> Iterator[Path]:
     """A folder to write into; it takes the place of ``output`` when the block ends without an error."""
+    output = Path(os.path.realpath(output))  # a link stays a link
     output.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder(f".{output.name}.writing-", output.parent) as scratch:
         draft = scratch / "draft"
@@ -142,6 +134,6 @@ def check_free(output: Path, force: bool, made_of: Sequence[Path] = ()) -> None:
     """
     for folder in made_of:
         if folder.resolve().is_relative_to(output.resolve()):
-            raise CheckpointError(f"{output}: would replace {folder}, of which it is made; name another output")
+            raise CheckpointError(f"{output}: would overwrite its own input {folder}; name another output")
     if output.exists() and not (force and output.is_dir()):
         raise CheckpointError(f"{output}: exists already; set FORCE=1 (--force) to replace it, or name another output")

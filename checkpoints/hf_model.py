@@ -32,7 +32,8 @@ from ..system.text import one_line
 AGENT_FIELDS = tuple(map(str.upper, READING))
 """What a model takes along."""
 PROMPTS_FILE = "mem_agent_prompts.yaml"
-TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges*", "special_tokens*", "added_tokens*", "chat_template*")
+TOKENIZER_FILES = ("tokeniz*", "vocab*", "merges*", "special_tokens*", "added_tokens*", "chat_template*", "*spiece*",
+                   "sentencepiece*", "*.tiktoken")
 _WEIGHTS = ["*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx"]
 _HEAD = "# How this model was trained to read. Evaluation takes these settings where its environment has none.\n"
 _REMEDY = "look at its code, and set TRUST_REMOTE_CODE=1 to run it"
@@ -45,10 +46,8 @@ options, still fits."""
 # --- the model -------------------------------------------------------------------------------------------------------
 
 
-def local_folder(
-    name: str, variable: str = "HF_CKPT", *, weights: bool = True, ignored: Sequence[str] = ()
-) -> Path:
-    """The folder of model ``name``, downloaded if it is a hub id: with or without weights, and without ``ignored``.
+def local_folder(name: str, variable: str = "HF_CKPT", *, weights: bool = True) -> Path:
+    """The folder of model ``name``, downloaded if it is a hub id: with or without weights.
 
     Raises:
         ConfigError: it is neither a model folder nor a hub id that can be loaded.
@@ -65,10 +64,10 @@ def local_folder(
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise ConfigError(f"{variable}={name!r}: no such folder")
     try:
-        return Path(snapshot_download(name, ignore_patterns=[*ignored, *([] if weights else _WEIGHTS)] or None))
+        return Path(snapshot_download(name, ignore_patterns=None if weights else _WEIGHTS))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = one_line(str(error), 200)
-        raise ConfigError(f"{variable}={name!r}: no such folder, and not to be had from the hub: {reason}") from None
+        raise ConfigError(f"{variable}={name!r}: no such folder, and its download failed: {reason}") from None
 
 
 def model_config(folder: Path, file: str = "config.json") -> dict[str, Any]:
@@ -102,7 +101,7 @@ def load_vocabulary(folder: Path | str, trusted: bool = False) -> Vocabulary:
         return Vocabulary(AutoTokenizer.from_pretrained(folder, **known))
     except Exception as error:  # for a damaged file every tokenizer class has errors of its own, KeyError among them
         if not trusted and "trust_remote_code" in str(error):
-            raise ConfigError(f"the tokenizer of {folder} is Python of its own; {_REMEDY}") from None
+            raise ConfigError(f"the tokenizer of {folder} needs Python code of its own; {_REMEDY}") from None
         raise ConfigError(
             f"the tokenizer of {folder} cannot be used ({reason_of(error)}); "
             "the folder needs the model's tokenizer.json"
@@ -172,14 +171,14 @@ def model_settings(folder: Path) -> dict[str, Any]:
     """The settings beside the weights in ``folder``, by variable; none where it has no such file.
 
     Raises:
-        ConfigError: the file is damaged, or holds what is no model's to say.
+        ConfigError: the file is damaged or holds other settings.
     """
     file = folder / SETTINGS_FILE
     if not file.is_file():
         return {}
     settings = read_yaml(file)
     if foreign := [name for name in settings if name not in AGENT_FIELDS]:
-        raise ConfigError(f"{file}: {foreign[0]} is no setting of an agent; allowed: {', '.join(AGENT_FIELDS)}")
+        raise ConfigError(f"{file}: {foreign[0]} is not an agent setting; allowed: {', '.join(AGENT_FIELDS)}")
     if settings.get("MEM_PROMPTS"):
         settings["MEM_PROMPTS"] = str(folder / settings["MEM_PROMPTS"])
     try:
@@ -201,7 +200,7 @@ def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple
     config = Config.from_env(env, defaults=own)
     for name in ("AGENT", "TASK"):
         if ":" in str(own.get(name)) and not env.get(name) and not config.trust_remote_code:
-            raise ConfigError(f"{file}: {name}={own[name]!r} is Python of its own; {_REMEDY}, or set {name}")
+            raise ConfigError(f"{file}: {name}={own[name]!r} names custom Python code; {_REMEDY}, or set {name}")
     used, default = config.to_mapping(), Config().to_mapping()
     taken = {name: value for name, value in own.items() if not env.get(name) and value != default[name]}
     replaced = {name: used[name] for name, value in own.items() if used[name] != value}

@@ -11,12 +11,14 @@ import argparse
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
 from huggingface_hub.errors import HTTPError
+from huggingface_hub.utils import validate_repo_id
 
 from .. import __version__
 from ..config import SETTINGS_FILE, Config, read_yaml
@@ -29,7 +31,7 @@ from ..system.text import markdown_cell, markdown_table, one_line
 CARD = "README.md"
 _REFUSED = (HTTPError, OSError, ValueError)
 """No connection, what the hub answers, and a token that no header can hold."""
-_BEGIN, _END, _NONE = "<!-- evaluation -->", "<!-- end of evaluation -->", "None is recorded."
+_BEGIN, _END, _NONE = "<!-- evaluation -->", "<!-- end of evaluation -->", "Not evaluated yet."
 _PATH = re.compile(r"(?<![\w./~-])~?(?:/[^\s/'\",;:=|()]+)+/?")
 _CACHED = re.compile(r"/models--([^/]+)/snapshots/[^/]+/?$")
 PLACES = (
@@ -64,7 +66,7 @@ def card_of_run(run: Path, checkpoint: str, model: str | Path) -> str:
     source = run / SETTINGS_FILE
     settings = read_yaml(source) if source.is_file() else {}
     start = settings.get("HF_CKPT") or str(model)
-    base = hub_id(start) or hub_id(str(model))
+    base = hub_id(start)
     settings |= {"HF_CKPT": base or Path(start).name} if settings else {}
     rows = [[f"`{name}`", f"`{value}`"] for name, value in shown(settings).items()]
     data = ModelCardData(
@@ -96,14 +98,15 @@ def command(settings: Mapping[str, Any]) -> str:
     return " \\\n".join([*words, "bash run-train.sh"])
 
 
+@cache
 def data_table(train_data: str) -> str:
-    """The files that were trained on, with what tells whether others are the same."""
+    """The training files with size and SHA-256."""
     try:
         files = [file for file in training_files(train_data) if file.is_file()] if train_data else []
     except ShardError:
         files = []
     if not files:
-        gone = f"`{Path(train_data).name}` was no longer there when this was written."
+        gone = f"`{Path(train_data).name}` was no longer on disk when this card was written."
         return gone if train_data else "Not recorded."
     rows = [[file.name, file.stat().st_size, f"`{sha256_of(file)}`"] for file in files]
     return markdown_table(["file", "bytes", "sha256"], rows, ("file", "sha256"))
@@ -168,16 +171,18 @@ def card_of_mean(folders: Sequence[Path]) -> str:
 
 def add_push_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--push-to-hub", metavar="ORG/NAME", help="upload the folder, weights and card")
-    parser.add_argument("--private", action="store_true", help="--push-to-hub: a repository that is made is private")
+    parser.add_argument("--private", action="store_true", help="make a new repository of --push-to-hub private")
 
 
-def check_token() -> None:
-    """Before any work is done. Raises MemAgentError where nobody is logged in, or the hub cannot be asked."""
+def check_push(repo: str) -> None:
+    """Before any work is done. Raises MemAgentError for a bad name, a missing login or an unreachable hub."""
     try:
+        validate_repo_id(repo)
         HfApi().whoami()
     except _REFUSED as error:
         reason = one_line(str(error).partition("Bearer ")[0], 200)  # without the token
-        raise MemAgentError(f"--push-to-hub: {reason}; set HF_TOKEN, or run `hf auth login`") from None
+        raise MemAgentError(f"--push-to-hub {repo}: {reason}; check ORG/NAME, HF_TOKEN (or `hf auth login`) and "
+                            "HF_ENDPOINT") from None
 
 
 def push(folder: Path, repo: str, *, private: bool) -> str:
@@ -185,7 +190,7 @@ def push(folder: Path, repo: str, *, private: bool) -> str:
     api = HfApi()
     try:
         url = api.create_repo(repo, private=private, exist_ok=True)
-        api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"{folder.name}, from mem_agent")
+        api.upload_folder(repo_id=url.repo_id, folder_path=folder, commit_message=f"{folder.name}, from mem_agent")
     except _REFUSED as error:
         raise MemAgentError(f"{repo}: not pushed ({one_line(str(error), 200)}); {folder} is whole, push it again with "
                             f"mem-agent card {folder} --push-to-hub {repo}") from None

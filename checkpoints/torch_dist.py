@@ -1,4 +1,4 @@
-"""Reading torch_dist checkpoints tensor by tensor, with torch alone: no model, no process group, no GPU.
+"""Reading torch_dist checkpoints tensor by tensor: no model, no process group, no GPU.
 
 Checkpoints stack all layers of a kind into one tensor, ``decoder.layers.self_attention.linear_proj.weight [L, ...]``;
 older ones keep a tensor per layer, and some put ``module.`` or ``model.`` in front. ``ModelTensors`` shows them all
@@ -23,8 +23,8 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
-from ..system.errors import MemAgentError, reason_of
-from .folders import DamagedCheckpoint
+from ..system.errors import reason_of
+from .folders import CheckpointError, DamagedCheckpoint
 from .lora import FIELDS, merged
 
 _NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
@@ -75,6 +75,8 @@ _DESCRIPTIONS = {
         "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties", "TensorStorageMetadata",
         "BytesStorageMetadata", "ChunkStorageMetadata", "_MEM_FORMAT_ENCODING"},
     "torch.distributed.checkpoint.filesystem": {"_StorageInfo", "_StoragePrefix"},
+    "torch.distributed.checkpoint.planner": {
+        "SavePlan", "WriteItem", "WriteItemType", "TensorWriteData", "BytesIOWriteData"},
     "torch": {"Size", *(str(value).removeprefix("torch.") for value in vars(torch).values()
                         if isinstance(value, torch.dtype))},
     "torch.serialization": {"_get_layout"},
@@ -86,12 +88,18 @@ _DESCRIPTIONS = {
 
 
 class _Unpickler(pickle.Unpickler):
-    """Of ``.metadata``: a pickle runs whatever it names, so only descriptions of tensors are made, and a blank stands
-    for everything else, such as classes of the Megatron that wrote it.
+    """Reads ``.metadata``. A pickle runs whatever it names, and megatron-core loads the same file unrestricted after
+    this pass, so only names that describe tensors are allowed. Megatron's own classes become blanks.
     """
 
     def find_class(self, module: str, name: str) -> Any:
-        return super().find_class(module, name) if name in _DESCRIPTIONS.get(module, ()) else _Blank
+        if module.startswith("megatron."):
+            return _Blank
+        if (module, name) == ("builtins", "getattr"):
+            return lambda kind, member: kind[member]  # an enum, as Python 3.11.0 to 3.11.3 pickles it
+        if name not in _DESCRIPTIONS.get(module, ()):
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which describes no tensor")
+        return super().find_class(module, name)
 
 
 class _Blank:
@@ -104,16 +112,24 @@ class _Blank:
 
 @contextlib.contextmanager
 def damage_named(folder: Path, file: str) -> Iterator[None]:
-    """Whatever reading a broken file raises becomes DamagedCheckpoint: KeyError, UnicodeDecodeError, ..."""
+    """Turn any error from reading a broken file into DamagedCheckpoint: KeyError, UnicodeDecodeError, ..."""
     try:
         yield
     except FileNotFoundError as error:
         name = Path(error.filename or file).name
         raise DamagedCheckpoint(f"{folder}: the checkpoint is damaged: {name} is missing") from None
-    except (MemAgentError, MemoryError):
+    except MemoryError:
         raise
-    except Exception as error:  # OSError too: torch's, of a file cut short, says "Invalid argument"
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:  # permissions, a failing disk: not damage
+            raise
         raise DamagedCheckpoint(f"{folder}: the checkpoint is damaged: {file}: {reason_of(error)}") from error
+
+
+def check_zip(file: Path | io.BytesIO) -> None:
+    """Verify the checksums of a file that ``torch.save`` wrote, which torch itself does not. Raises BadZipFile."""
+    if name := zipfile.ZipFile(file).testzip():
+        raise zipfile.BadZipFile(f"wrong checksum for {name}")
 
 
 # --- tensors ---------------------------------------------------------------------------------------------------------
@@ -158,6 +174,12 @@ class ModelTensors:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: source.shape for name, source in self._weights.items()}
 
+    def check_fit(self, expected: dict[str, tuple[int, ...]]) -> None:
+        """Raises CheckpointError where this is a checkpoint of another model."""
+        if problem := misfit(self.shapes, expected):
+            raise CheckpointError(
+                f"{self._folder} does not fit HF_CKPT (--hf): {problem}; name the model that was trained")
+
     def read(self, name: str) -> torch.Tensor:
         """A tensor of ``shapes``; where it has an adapter, merged in float32."""
         tensor, module = self._read(self._weights[name]), name.removesuffix(".weight")
@@ -178,16 +200,12 @@ class ModelTensors:
         return target.view(source.shape)
 
     def check_bytes(self) -> None:
-        """Read everything, optimizer as well, against the checksums of the zip files that torch writes, which it
-        passes over itself. Raises DamagedCheckpoint.
-        """
-        for index, info in self._metadata.storage_data.items():
+        """Read every byte, optimizer included, and verify the checksums. Raises DamagedCheckpoint."""
+        for info in self._metadata.storage_data.values():
             with damage_named(self._folder, info.relative_path):
                 with (self._folder / info.relative_path).open("rb") as file:
                     file.seek(info.offset)
-                    stored = zipfile.ZipFile(io.BytesIO(file.read(info.length)))
-                if stored.testzip() is not None:
-                    raise zipfile.BadZipFile(f"the checksum of {index.fqn} is another")
+                    check_zip(io.BytesIO(file.read(info.length)))
 
 
 class _Into(DefaultLoadPlanner):

@@ -18,7 +18,7 @@ from huggingface_hub import EvalResult
 from ..checkpoints.model_card import (
     CARD,
     add_push_arguments,
-    check_token,
+    check_push,
     push,
     read_card,
     with_evaluation,
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.results and not options.push_to_hub:
         parser.error("nothing to do: give --results, --push-to-hub, or both")
     if options.push_to_hub:
-        check_token()
+        check_push(options.push_to_hub)
     read_card(options.model)
     if options.results:
         add_evaluation(options.model, options.results)

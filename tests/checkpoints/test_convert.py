@@ -177,7 +177,7 @@ def test_an_existing_output_is_replaced_only_when_forced_and_by_a_whole_one(run,
     convert(save_path, model, tmp_path / "out", force=True)
     assert same_weights(tmp_path / "out", weights) and left(tmp_path)[0] == "out"
     assert not (tmp_path / "out" / "precious").exists()
-    with pytest.raises(CheckpointError, match="of which it is made"):
+    with pytest.raises(CheckpointError, match=r"/out: .*/out;"):
         convert(save_path, tmp_path / "out", tmp_path / "out", force=True)
 
 
@@ -209,8 +209,9 @@ def test_metadata_runs_nothing(plain, tmp_path):
     metadata = pickle.loads((source / ".metadata").read_bytes())
     metadata.planner_data = Attack(victim)
     (source / ".metadata").write_bytes(pickle.dumps(metadata))
-    convert(source, model, tmp_path / "out")
-    assert same_weights(tmp_path / "out", load_file(model / "model.safetensors")) and not victim.exists()
+    with pytest.raises(CheckpointError, match=r"\.metadata"):
+        convert(source, model, tmp_path / "out")
+    assert not victim.exists()
 
 
 def test_python_that_comes_with_a_model_runs_only_where_it_is_trusted(plain, tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from huggingface_hub import RepoUrl
 from huggingface_hub.errors import HTTPError, LocalTokenNotFoundError
 
 from mem_agent.checkpoints import model_card
@@ -14,7 +15,7 @@ from mem_agent.checkpoints.model_card import (
     CardError,
     card_of_mean,
     card_of_run,
-    check_token,
+    check_push,
     command,
     push,
     read_card,
@@ -61,10 +62,10 @@ def test_the_command_leads_to_the_same_settings():
 
 def test_without_settings_or_data_it_says_so(run, tmp_path):
     (tmp_path / "secret folder" / "train.jsonl").unlink()
-    assert "`train.jsonl` was no longer there" in card_of_run(run, "iter_0000006", "")
+    assert "`train.jsonl` was" in card_of_run(run, "iter_0000006", "")
     (run / SETTINGS_FILE).unlink()
     card = card_of_run(run, "iter_0000006", "Org/Model")
-    assert "## Training" not in card and "None is recorded" in card
+    assert "## Training" not in card and "Not evaluated yet" in card
 
 
 def test_shards_are_told_with_their_hashes(run, tmp_path):
@@ -78,7 +79,7 @@ def test_an_evaluation_replaces_the_one_before(run):
     card = card_of_run(run, "iter_0000006", "")
     once = with_evaluation(card, "| first |", [])
     twice = with_evaluation(once, "| second |", [])
-    assert "| first |" in once and "None is recorded" not in once
+    assert "| first |" in once and "Not evaluated yet" not in once
     assert "| first |" not in twice and "| second |" in twice
     assert head(twice)["base_model"] == "Org/Model" and twice.count("## Evaluation") == 1
 
@@ -152,7 +153,7 @@ def api(monkeypatch):
                 FakeApi.calls.append((name, args, kwargs))
                 if FakeApi.error:
                     raise FakeApi.error
-                return "https://hub.example/ORG/NAME"
+                return RepoUrl("https://huggingface.co/ORG/NAME") if name == "create_repo" else None
 
             return call
 
@@ -164,7 +165,7 @@ def test_the_whole_folder_goes_in_one_commit(api, tmp_path):
     (tmp_path / "base.json").touch()
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "tokenizer.json").symlink_to("../base.json")
-    assert push(tmp_path / "model", "ORG/NAME", private=True) == "https://hub.example/ORG/NAME"
+    assert push(tmp_path / "model", "ORG/NAME", private=True) == "https://huggingface.co/ORG/NAME"
     (created, names, options), (uploaded, _, upload) = api.calls
     assert (created, names, options["private"], options["exist_ok"]) == ("create_repo", ("ORG/NAME",), True, True)
     assert (uploaded, upload["repo_id"], upload["folder_path"]) == ("upload_folder", "ORG/NAME", tmp_path / "model")
@@ -181,5 +182,11 @@ def test_the_whole_folder_goes_in_one_commit(api, tmp_path):
 def test_nobody_logged_in_is_one_line_without_the_token(api, error, said):
     api.error = error
     with pytest.raises(MemAgentError, match=said) as told:
-        check_token()
+        check_push("ORG/NAME")
     assert "hf_secret" not in str(told.value)
+
+
+def test_a_name_that_the_hub_does_not_take_is_refused_before_any_work(api):
+    with pytest.raises(MemAgentError, match="a/b/c"):
+        check_push("a/b/c")
+    assert not api.calls
