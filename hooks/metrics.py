@@ -155,8 +155,12 @@ _SHOWN = {
 
 
 def shown(metrics: Mapping[str, float]) -> list[str]:
-    """The numbers that people look at first, in words; what is absent is left out."""
-    return [text.format(metrics[name]) for name, text in _SHOWN.items() if metrics.get(name) is not None]
+    """The numbers that people look at first, in words, without those that are absent or say nothing more: an accuracy
+    that is the reward, no padding."""
+    silent = {"accuracy": metrics.get("accuracy") == metrics.get("reward"),
+              "padding_rows": not metrics.get("padding_rows")}
+    return [text.format(metrics[name]) for name, text in _SHOWN.items()
+            if metrics.get(name) is not None and not silent.get(name)]
 
 
 def metrics_line(metrics: Mapping[str, float]) -> str:

@@ -148,6 +148,11 @@ def _run(host: HostArgs) -> Run:
     return RUNS[key]
 
 
+def has_state(host: HostArgs) -> bool:
+    """Whether the run's reward learns from rollouts, so that each needs the state before it."""
+    return _run(host).has_state
+
+
 def reward_for(host: HostArgs) -> Reward:
     """The run's one reward in this process."""
     return _run(host).reward

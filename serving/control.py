@@ -21,7 +21,7 @@ from ..system.text import one_line
 
 CONTROL_TIMEOUT_S = 60.0
 RELOAD_TIMEOUT_S, LOOK_EVERY_S = 600.0, 5.0
-"""Weights may take minutes to be read; that often is looked whether the engine still lives."""
+"""How long a reload may take, and how often the engine is checked meanwhile."""
 HUNG_TIMEOUT_S = 40.0
 """An idle engine answers within milliseconds. A busy one answers between two steps, and on CPU a step of a long prompt
 may take minutes."""
@@ -81,7 +81,8 @@ class EngineClient(Server):
         """From whatever it serves to ``folder``'s weights as ``version``, with nothing cached from before; requests
         in flight return what they have. A ``ControlError`` leaves it paused, and this may be called again.
         """
-        await self.call("POST", "/pause?mode=abort")
+        # It waits for the step that runs.
+        await self._while_it_lives(self.call("POST", "/pause?mode=abort", timeout_s=RELOAD_TIMEOUT_S))
         await self.reload_weights(folder)
         await self.name_weights(version)
         await self.reset_prefix_cache()

@@ -1,9 +1,9 @@
 """What runs inside an engine: the server that is started on CPU, and what any vLLM server of the pack loads.
 
 ``python -m mem_agent.serving.engine_server`` is vLLM's API server, whose engine process is forked instead of spawned.
-A server is two processes, and a spawned engine process imports all of vLLM again, which is nearly half of a start. A
-fork has it. vLLM spawns on CPU because a forked process inherits OpenMP's threads by name only; here the fork comes
-before any were started: a server has one OpenMP thread (``engine.engine_environment``), and one is no team. On CUDA,
+A server is two processes, and a spawned engine process imports all of vLLM again, which is nearly half of a start; a
+forked one has it already. vLLM spawns on CPU because a forked process inherits OpenMP's threads by name only; here the
+fork comes before any were started, since a server has one OpenMP thread (``servers.engine_environment``). On CUDA,
 which cannot be used after a fork, vLLM's own server is started.
 
 ``--worker-extension-cls mem_agent.serving.engine_server.PolicyReload`` reloads all weights, and ``--middleware

@@ -41,7 +41,7 @@ import torch
 
 from ..checkpoints.hf_folder import HfTensors, save_weights
 from ..config import Config, ConfigError
-from ..system.files import scratch_folder
+from ..system.files import SHARED_MEMORY, scratch_folder
 from ..system.gather import gather_or_cancel
 from ..system.ports import free_ports, is_free
 from ..system.processes import TERM_GRACE_S, ChildProcess, FleetError, ProcessError, wait_until_healthy
@@ -51,14 +51,13 @@ from .engine_server import KEY_VARIABLE
 
 log = logging.getLogger(__name__)
 
-SHARED_MEMORY = Path("/dev/shm")
 ROOM_FACTOR = 6
 """The old and the new copy exist together, each float32 where the checkpoint may be 16 bits, plus half of that as room
 for others."""
 REPLACE_GRACE_S = 3.0
 START_TIMEOUT_S = 600.0
 MOST_RESTARTS = 3
-"""Servers that are replaced between two weight syncs: a run that goes on may lose one now and then."""
+"""Servers replaced between two weight syncs before the run ends: one may be lost now and then."""
 
 
 @dataclass
@@ -92,6 +91,8 @@ class Fleet:
         """Ports that servers of this fleet have or had: the router must not mistake a new server for an old one."""
         self._folders = contextlib.ExitStack()
         self._folder: Path | None = None
+        """Of the weights; ``_sockets`` of the engines' sockets."""
+        self._sockets: Path | None = None
         self._engines: list[_Engine] = []
         self._router: ChildProcess | None = None
         self._processes: list[ChildProcess] = []
@@ -133,16 +134,24 @@ class Fleet:
         """Engines in parallel with the router; returns once all serve version ``self.version``."""
         assert self._session is None, "a fleet starts once"
         began = time.monotonic()
-        if self.port and not is_free(self.port):  # answers from there would be taken for our router's
-            raise ConfigError(f"port {self.port} on 127.0.0.1 is in use; choose another one or none")
+        try:
+            usable = not self.port or is_free(self.port)
+        except PermissionError:
+            usable = False
+        if not usable:  # answers from there would be taken for our router's
+            raise ConfigError(f"port {self.port} on 127.0.0.1 is in use or only root's; choose another one or none")
         self.port = self.port or self._new_port()
+        self._used.append(self.port)
         # A new connection per control call: a kept one may have been closed by the server since the last sync.
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
         size = sum(file.stat().st_size for file in self.model.glob("*.safetensors"))
-        roomy = SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_FACTOR * size
-        parent = SHARED_MEMORY if roomy else self.logs.parent
+        parent = self.logs.parent
+        if SHARED_MEMORY is not None and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_FACTOR * size:
+            parent = SHARED_MEMORY
         parent.mkdir(parents=True, exist_ok=True)
         self._folder = self._folders.enter_context(scratch_folder("mem_agent-weights-", parent))
+        # Elsewhere a path may be longer than the 107 bytes of a socket's.
+        self._sockets = self._folders.enter_context(scratch_folder("mem_agent-sockets-", SHARED_MEMORY))
         _, *self._engines = await gather_or_cancel(
             self._start_router(), *(self._start_engine(index) for index in range(self.config.num_engines))
         )
@@ -157,7 +166,7 @@ class Fleet:
         for process in self._processes:
             process.terminate()
         deadline = time.monotonic() + TERM_GRACE_S
-        for process in list(self._processes):
+        for process in self._processes:
             self._end(process, deadline - time.monotonic())
         self._engines, self._router = [], None
         self._folders.close()
@@ -239,10 +248,10 @@ class Fleet:
 
     async def _check_engine(self, engine: _Engine, hung_after_s: float) -> None:
         with contextlib.suppress(ControlError):
-            alive = engine.process.exit_code is None and engine.settled
-            if alive and await engine.client.healthy(hung_after_s):
-                if await engine.client.weight_info(hung_after_s) == self.version:
-                    return
+            running = engine.process.exit_code is None and engine.settled
+            if (running and await engine.client.healthy(hung_after_s)
+                    and await engine.client.weight_info(hung_after_s) == self.version):
+                return
         await self._replace(engine, "it does not answer /health and /weight_info with the current version")
 
     async def _replace(self, engine: _Engine, cause: str) -> None:
@@ -310,25 +319,25 @@ class Fleet:
         await wait_until_healthy(self._router, self._router_client.alive, START_TIMEOUT_S)
 
     def _launch(self, name: str, command: list[str], env: dict[str, str]) -> ChildProcess:
-        assert self._folder is not None, "the fleet is not started"
-        self._folder.mkdir(exist_ok=True)
-        if self._folder.parent == SHARED_MEMORY:  # else a path there may be longer than the 107 bytes of a socket's
-            env = env | {"VLLM_RPC_BASE_PATH": str(self._folder)}
-        process = ChildProcess(name, command, env, self.logs / f"{name}.log", cleanup=[self._folder])
+        assert self._folder is not None and self._sockets is not None, "the fleet is not started"
+        for folder in (self._folder, self._sockets):
+            folder.mkdir(exist_ok=True)
+        env = env | {"VLLM_RPC_BASE_PATH": str(self._sockets)}
+        process = ChildProcess(name, command, env, self.logs / f"{name}.log", cleanup=[self._folder, self._sockets])
         self._processes.append(process)
         return process
 
     def _end(self, process: ChildProcess, grace_s: float) -> None:
         process.stop(grace_s)
-        self._processes.remove(process)
+        self._processes = [one for one in self._processes if one is not process]
 
 
 # --- weights on disk -----------------------------------------------------------------------------------------------
 
 
 def write_weights(tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
-    """Replace ``folder/model.safetensors``; readers of the old file keep it. Raises DiskFull, and the
-    old one stays.
+    """Replace ``folder/model.safetensors``; readers of the old file keep it. On DiskFull the old
+    file stays.
 
     Tied tensors share memory, which the format cannot say: the second is written as a copy.
     """

@@ -42,8 +42,14 @@ FORKING_SERVER = "mem_agent.serving.engine_server"
 """The same with half the imports, on CPU."""
 SERVED_NAME = "policy"
 """What requests may put into their ``model`` field."""
-SEQUENCES, BLOCK_TOKENS, KV_BYTES, GPU_SHARE = 64, 32, 2**30, 0.7
-"""Decoded at once; of a cache block, in which prefixes are shared; of the cache on CPU; of a GPU that engines take."""
+SEQUENCES = 64
+"""Requests that an engine decodes at once."""
+BLOCK_TOKENS = 32
+"""Tokens of a cache block, the unit in which prefixes are shared."""
+KV_BYTES = 2**30
+"""Size of the key-value cache on CPU."""
+GPU_SHARE = 0.7
+"""Share of a GPU's memory that its engines take together."""
 REQUEST_TIMEOUT_S = int(TIMEOUT_S)
 """For one generation request; the router's flag takes whole seconds."""
 KERNELS = "64"

@@ -104,6 +104,10 @@ def folder_lock(folder: Path, *, busy: str = "is in use by another run", name: s
         raise MemAgentError(f"{folder}: {busy}") from None
 
 
+SHARED_MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
+"""A folder in memory, where the machine has one."""
+
+
 @contextmanager
 def scratch_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """A new folder that is removed after the block; one that a killed process left is removed by the next process.

@@ -23,7 +23,7 @@ import shutil
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import rollout as hooks
 from ..config import Config, ConfigError
@@ -40,9 +40,11 @@ from ..hooks.metrics import best_of, rollout_metrics
 from ..hooks.sample import Sample
 from ..hooks.task_row import without_document
 from ..rollout_client import Dialect, Endpoint
-from ..serving.fleet import Fleet
 from ..system.gather import gather_or_cancel
 from .resume import fingerprint
+
+if TYPE_CHECKING:
+    from ..serving.fleet import Fleet  # which imports torch
 
 logger = logging.getLogger("mem_agent")
 

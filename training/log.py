@@ -1,13 +1,13 @@
-"""What a run says of itself: ``metrics.jsonl``, a line for each rollout, TRACKER, and a bar in a terminal.
+"""The log of a run: ``metrics.jsonl``, a line for each rollout, TRACKER, and a bar in a terminal.
 
 ::
 
     13:02:11 rollout 12/40 | reward 0.531 | mixed groups 62% | turns 4.0 | memory 1.9 tokens | loss +0.00100 | ...
-    pocket-1:  30%|███████               | 12/40 [03:10<07:24, 15.9s/rollout, sampling, reward 0.531]
+    pocket-1:  30%|███████               | 12/40 [03:10<07:24, 15.9s/rollout, sampling]
 
-A rollout's metrics reach the disk before anybody else. A resumed run drops the lines of what it does again, and is the
-same run to its tracker, which is found again by the number in ``SAVE_PATH/tracker.json``. A tracker that cannot begin
-ends the run before its first rollout; once begun, whatever it raises is a warning.
+Metrics are written to disk before they are sent anywhere. A resumed run removes the lines of rollouts that it repeats,
+and continues its run in the tracker (wandb finds it by ``SAVE_PATH/tracker.json``). A tracker that cannot begin ends
+the run before its first rollout; once it has begun, whatever it raises is a warning.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from ..system.files import append_whole, write_atomically
 logger = logging.getLogger("mem_agent")
 
 Send = Callable[[int, Mapping[str, float]], None]
-"""Takes the metrics of a rollout, counted from 0; a resumed run may say again what it has said."""
+"""Takes a rollout's number, from 0, and its metrics; a resumed run may send a rollout again."""
 
 
 class RunLog:
@@ -71,16 +71,23 @@ class RunLog:
         with self._path.open("ab", buffering=0) as file:
             append_whole(file, orjson.dumps({"rollout": number, **metrics}) + b"\n")
         if self._send is not None:
-            try:
+            with self._warning():
                 self._send(number, {name: value for name, value in metrics.items() if value is not None})
-            except Exception as error:  # whatever somebody else's library raises
-                logger.warning("TRACKER=%s: %s; the run goes on, metrics.jsonl has everything", self._config.tracker,
-                               reason_of(error))
         logger.info(progress_line(number, self._config.num_rollout, metrics))
         self._bar.update(number + 1 - self._bar.n)
 
     def close(self) -> None:
-        self._exits.close()
+        with self._warning():
+            self._exits.close()
+
+    @contextmanager
+    def _warning(self) -> Iterator[None]:
+        """Whatever the tracker's library raises becomes a warning."""
+        try:
+            yield
+        except Exception as error:
+            logger.warning("TRACKER=%s: %s; the run goes on, metrics.jsonl has everything", self._config.tracker,
+                           reason_of(error))
 
 
 def progress_line(number: int, rollouts: int, metrics: Mapping[str, float]) -> str:
@@ -107,19 +114,14 @@ def start_tracker(config: Config, first: int, exits: ExitStack) -> Send | None:
     """TRACKER's, which ``exits`` ends; None without one. Raises MemAgentError where it cannot begin."""
     if config.tracker == "none":
         return None
-    key_file = Path(config.save_path) / "tracker.json"
-    if not key_file.is_file():
-        key_file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(key_file, orjson.dumps({"run": uuid.uuid4().hex[:12]}))
     try:
-        begin = _wandb if config.tracker == "wandb" else _tensorboard
-        return begin(config, orjson.loads(key_file.read_bytes())["run"], first, exits)
+        return _wandb(config, exits) if config.tracker == "wandb" else _tensorboard(config, first, exits)
     except Exception as error:
         raise MemAgentError(f"TRACKER={config.tracker} cannot begin: {reason_of(error)}; put that right, or set "
                             "TRACKER=none") from error
 
 
-def _tensorboard(config: Config, key: str, first: int, exits: ExitStack) -> Send:
+def _tensorboard(config: Config, first: int, exits: ExitStack) -> Send:
     from torch.utils.tensorboard import SummaryWriter
 
     # purge_step: what a killed run has written beyond its checkpoint is written again.
@@ -135,10 +137,15 @@ def _tensorboard(config: Config, key: str, first: int, exits: ExitStack) -> Send
     return send
 
 
-def _wandb(config: Config, key: str, first: int, exits: ExitStack) -> Send:
+def _wandb(config: Config, exits: ExitStack) -> Send:
     import wandb
 
     folder = Path(config.save_path)
+    key_file = folder / "tracker.json"
+    if not key_file.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(key_file, orjson.dumps({"run": uuid.uuid4().hex[:12]}))
+    key = str(orjson.loads(key_file.read_bytes())["run"])
     run: Any = wandb.init(
         project=os.environ.get("WANDB_PROJECT") or "mem_agent", name=folder.absolute().name, id=key, resume="allow",
         config=config.to_mapping(), dir=str(folder), settings=wandb.Settings(console="off"),  # the terminal is ours

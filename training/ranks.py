@@ -9,9 +9,9 @@ needs, and talk over loopback. Ranks that torchrun has started meet where they w
 Ranks of one tensor-parallel group are neighbours: with TP=2 and four processes, ranks 0 and 1 hold the two halves of
 one copy of the model and train the same rows, ranks 2 and 3 the other copy.
 
-``torch.distributed.run --standalone`` does not do in place of this (torch 2.13): whatever exit code a rank ends with,
-it ends with 1 and a report of 40 lines, which hides codes 4 and 130 and the line that says why. Killed by SIGKILL it
-leaves its ranks running.
+``torch.distributed.run --standalone`` is no replacement (torch 2.13): whatever exit code a rank ends with, it ends
+with 1 and a 40-line report, which hides codes 4 and 130 and the line with the reason. Killed by SIGKILL, it leaves its
+ranks running.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ import psutil
 
 from ..checkpoints.hf_model import model_config, parameter_count
 from ..config import SETTINGS_FILE, Config, read_yaml
-from ..system.files import scratch_folder
+from ..system.files import SHARED_MEMORY, scratch_folder
 from ..system.processes import ChildProcess, ProcessError
 from ..system.python_command import python_module
 
 MEETING = "MEM_AGENT_RANKS_MEET_IN"
 """Variable: the file in which the ranks find each other."""
-SHARED_MEMORY = Path("/dev/shm")
 DEATH_SEEN_S = 10.0
 """A guard sees its process die within a second or a grace period."""
 WAITS = timedelta(days=1)
 """Trainers wait in a collective while rank 0 samples, which may take hours; a dead rank is noticed anyway."""
 WORTH_A_PROCESS = 50_000_000
-"""Parameters from which on a second copy pays."""
+"""From this many parameters on, a second copy pays off."""
 MOST_COPIES = 2
 BYTES_PER_PARAMETER = 24
 """Of a copy: weights, gradient, its sum, two moments and the reference model, in fp32."""
@@ -70,19 +69,17 @@ def with_train_procs(config: Config, model: Path) -> Config:
     if config.train_procs:
         return config
     left, tp = Path(config.save_path) / SETTINGS_FILE, config.trainer_tp
-    begun = read_yaml(left).get("TRAIN_PROCS", 0) if left.is_file() else 0
-    if begun and begun % tp == 0:
-        return config.replace(train_procs=begun)
-    import torch
+    found = read_yaml(left).get("TRAIN_PROCS", 0) if left.is_file() else 0
+    if not found or found % tp:
+        import torch
 
-    found = train_processes(
-        parameter_count(model_config(model)), _cores(), torch.cuda.device_count(), tp, psutil.virtual_memory().total
-    )
+        found = train_processes(parameter_count(model_config(model)), _cores(), torch.cuda.device_count(), tp,
+                                psutil.virtual_memory().total)
     return config.replace(train_procs=min(found, tp * config.step_trajectories))
 
 
 def _cores() -> int:
-    """Cores that this process may use; the two threads of one count once."""
+    """Cores that this process may use: no more than the machine's physical ones."""
     allowed = len(os.sched_getaffinity(0))
     return min(allowed, psutil.cpu_count(logical=False) or allowed)
 
@@ -103,8 +100,7 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
     if config.train_procs == 1 or "RANK" in os.environ:
         yield
         return
-    place = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
-    with scratch_folder("mem_agent-ranks-", place) as folder:
+    with scratch_folder("mem_agent-ranks-", SHARED_MEMORY) as folder:
         meeting = {MEETING: str(folder / "store"), "WORLD_SIZE": str(config.train_procs)}
         children = [_start(rank, config, arguments, meeting) for rank in range(1, config.train_procs)]
         meeting |= {"RANK": "0", "LOCAL_RANK": "0"}

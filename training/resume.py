@@ -1,4 +1,4 @@
-"""How a killed run goes on: rollouts in a journal, and a checkpoint's own words.
+"""How a killed run resumes: the journal of its rollouts, and the state that a checkpoint carries.
 
 ``SAVE_PATH/rollouts/rollout_0000017.json`` is written, atomically, before rollout 17 is trained on. A run that resumes
 from checkpoint 14 replays 15, 16 and 17 from these files without sampling; since training is deterministic, it
@@ -68,14 +68,14 @@ class Journal:
 
     def __init__(self, config: Config) -> None:
         self.folder = Path(config.save_path) / "rollouts"
-        self._fingerprint = fingerprint(config)
+        self.fingerprint = fingerprint(config)
 
     def write(self, number: int, rollout: Rollout) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_drafts(self.folder)
         if later := self.remove_from(number):
             logger.warning("rollout %d was sampled again; removed with what followed: %s", number + 1, later)
-        record = {"fingerprint": self._fingerprint, **asdict(rollout)}
+        record = {"fingerprint": self.fingerprint, **asdict(rollout)}
         write_atomically(self._path(number), orjson.dumps(record))
 
     def read(self, number: int) -> Rollout | None:
@@ -83,7 +83,7 @@ class Journal:
         path = self._path(number)
         try:
             record = orjson.loads(path.read_bytes())
-            return Rollout(**record) if record.pop("fingerprint") == self._fingerprint else None
+            return Rollout(**record) if record.pop("fingerprint") == self.fingerprint else None
         except FileNotFoundError:
             return None
         except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -153,8 +153,9 @@ def save(config: Config, trainer: Any, number: int, next_group: int) -> None:
     """The checkpoint after rollout ``number``; older ones, and rollouts that no kept checkpoint needs, are removed."""
     from ..checkpoints import checkpoint
 
+    journal = Journal(config)
     state: dict[str, Any] = {"rollout": number, "next_group": next_group}
-    state |= {"fingerprint": fingerprint(config), "start": start_of(config), "loss": config.loss}
+    state |= {"fingerprint": journal.fingerprint, "start": start_of(config), "loss": config.loss}
     path = checkpoint.save(config.save_path, number, trainer, state)
     logger.info("checkpoint %s", path)
     if is_rank_zero():
@@ -162,4 +163,4 @@ def save(config: Config, trainer: Any, number: int, next_group: int) -> None:
         until = [n for n in map(number_of, numbered(config.save_path)) if n <= number]
         # Whoever goes back to the oldest kept checkpoint replays what came after it; where all are kept, to the last
         # but one.
-        Journal(config).forget(until[0] if config.keep_checkpoints else until[-2:][0])
+        journal.forget(until[0] if config.keep_checkpoints else until[-2:][0])

@@ -36,6 +36,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tqdm import tqdm
+
 from .. import rollout as hooks
 from ..agents.records import FailureKind
 from ..checkpoints.hf_folder import HfTensors
@@ -45,7 +47,7 @@ from ..data.training_file import DataSource, TrainingRow
 from ..hooks import rewards, traces
 from ..hooks.host import HostArgs, embedded_args
 from ..hooks.metrics import failure_of, rollout_metrics
-from ..hooks.sample import AllFailed, Sample, require_survivors
+from ..hooks.sample import AllFailed, Sample, ended, require_survivors
 from ..rollout_client import Dialect, Endpoint, answered, close_clients
 from ..serving.fleet import Fleet
 from ..serving.servers import REQUEST_TIMEOUT_S
@@ -58,7 +60,7 @@ logger = logging.getLogger("mem_agent")
 
 Group = list[Sample]
 WATCH_EVERY_S = 1.0
-"""How often a rollout looks whether anybody is left to answer, instead of waiting for the last retry to fail."""
+"""Seconds between checks that a server can still answer; otherwise the rollout would wait for its last retry."""
 ENDING_S = 30.0
 """For tasks that are cancelled when a run ends; most take none."""
 SERVER_FAILURES = frozenset(
@@ -69,7 +71,7 @@ SERVER_FAILURES = frozenset(
 
 
 class RolloutError(MemAgentError):
-    """A rollout that cannot give a batch, or none that can be learned from."""
+    """A rollout that gave no batch, or nothing to learn from."""
 
 
 # --- a batch --------------------------------------------------------------------------------------------------------
@@ -161,34 +163,35 @@ class Rollouts:
         self.journal = Journal(config)
         self.speed: dict[str, float] = {}
         """``tokens_per_second`` of the last rollout: of all replies, kept or not. One that is replayed has none."""
-        asks = evaluate or config.eval_interval or not config.supervised
-        self._engines = Fleet(config, config.hf_ckpt) if asks else None
+        needs_engines = evaluate or config.eval_interval > 0 or not config.supervised
+        self._fleet = Fleet(config, config.hf_ckpt) if needs_engines else None
         self._background = Background()
         self._starting = self._background.submit(self._start(evaluate))
 
     @property
     def fleet(self) -> Fleet:
-        assert self._engines is not None, "a run that samples or evaluates has engines"
-        return self._engines
+        assert self._fleet is not None, "a run that samples or evaluates has engines"
+        return self._fleet
 
     async def _start(self, evaluate: bool) -> str:
         """The table of the starting weights, if they are evaluated."""
-        if self._engines is not None:
+        if self._fleet is not None:
             await self.fleet.start()
         return await evaluate_model(self.config, self.fleet, "before", Path(self.config.hf_ckpt)) if evaluate else ""
 
     def begin(self, first: int) -> None:
-        """Return once the engines may get weights: until then they have HF_CKPT's, which are evaluated. The run goes
-        on with rollout ``first``.
+        """Wait until the engines may get weights: the starting weights are evaluated first. ``first`` is the next
+        rollout.
 
         A replay trains the policy, and a reward with a state learns nothing from it. So rollouts are replayed only up
         to one before which that state is there; others are removed and sampled again.
         """
         if table := self._starting.result():
-            print(table, flush=True)
+            tqdm.write(table)
+        if self.config.supervised or not rewards.has_state(host := HostArgs.of(self._args())):
+            return
         lacking = self.journal.first_lacking(first)
-        replays = not self.config.supervised and first < lacking < self.config.num_rollout
-        if replays and not rewards.can_prepare(HostArgs.of(self._args()), lacking):
+        if first < lacking < self.config.num_rollout and not rewards.can_prepare(host, lacking):
             logger.warning(
                 "the reward's state before rollout %d is not there: those from %d on are sampled again; removed: %s",
                 lacking + 1, first + 1, self.journal.remove_from(first),
@@ -204,8 +207,8 @@ class Rollouts:
         fresh = self._background.run(self._rollout(number, first_group))
         if tokens := self._sampled_tokens() - tokens:
             self.speed = {"tokens_per_second": tokens / (time.monotonic() - began)}
+        forget_answers(self.config, number)  # first: a run killed in between samples the rollout again
         self.journal.write(number, fresh)
-        forget_answers(self.config, number)
         return fresh
 
     def sync(self, tensors: dict[str, Any], version: int | str) -> float:
@@ -216,7 +219,7 @@ class Rollouts:
         """Evaluate the converted ``model``, whose number format may be another than the trainer's."""
         weights = HfTensors(model)
         self.sync({tensor: weights.read(tensor) for tensor in weights.shapes}, name)
-        print(self._background.run(evaluate_model(self.config, self.fleet, name, model)), flush=True)
+        tqdm.write(self._background.run(evaluate_model(self.config, self.fleet, name, model)))
 
     def evaluate_policy(self, number: int) -> dict[str, float]:
         """Metrics of the policy after rollout ``number``, whose weights the engines have."""
@@ -224,7 +227,7 @@ class Rollouts:
 
     def close(self) -> None:
         self._starting.cancel()
-        if self._engines is not None:
+        if self._fleet is not None:
             self._background.run(self.fleet.stop())
         self._background.run(close_clients())
         self._background.close()
@@ -266,6 +269,8 @@ class Rollouts:
         try:
             batch = await watched(self._collect(first_group), look, WATCH_EVERY_S)
             require_survivors(batch.samples, "a rollout")
+            if not any(map(ended, batch.samples)):
+                raise RolloutError(f"all {len(batch.samples)} trajectories of a rollout were aborted by their engines")
         except (RolloutError, AllFailed):  # a dead server's failures look like both
             if await self._repaired():
                 return None

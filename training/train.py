@@ -60,7 +60,7 @@ logger = logging.getLogger("mem_agent")
 
 
 NOTHING_TO_TRAIN = 4
-"""Exit code of a run that had already ended when --convert or --evaluate was asked for; the caller does that."""
+"""Exit code where the run had already ended, so nothing was converted or evaluated; the caller does that."""
 
 
 # --- the run --------------------------------------------------------------------------------------------------------
@@ -76,12 +76,12 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> b
     if first >= config.num_rollout:
         logger.info("%s already holds %d rollouts; raise NUM_ROLLOUT to go on", newest, config.num_rollout)
         return False
+    if evaluate and is_rank_zero():
+        check_before(config)
     with ExitStack() as ending:
         log = ending.enter_context(closing(RunLog(config, first, silent=not is_rank_zero())))
         source = None
         if is_rank_zero():
-            if evaluate:
-                check_before(config)
             from .rollouts import Rollouts  # torch is imported with it
 
             source = ending.enter_context(closing(Rollouts(config, evaluate=evaluate)))

@@ -177,7 +177,7 @@ class Trainer:
     def sft_step(self, rows: Sequence[TrainRow], lr: float | None = None) -> dict[str, float]:
         """One step of plain cross entropy on the unmasked response tokens, mean over tokens, at temperature 1.
 
-        Without one it changes nothing.
+        If no token is unmasked, weights and optimizer state stay as they are.
 
         Args:
             lr: None: that of the schedule, as in ``train_step``.

@@ -1,7 +1,6 @@
 """What run-train.sh and run-eval.sh do once their environment is installed, in one process::
 
-    mem-agent run train    the embedded host: pocket data, evaluate, train, convert, evaluate, table, card
-                           slime, vime: train, convert
+    mem-agent run train    in the embedded host: pocket data, evaluate, train, convert, evaluate, table, card
     mem-agent run eval     convert where CONVERT=1 asks for it, evaluate
 
 Besides the settings of ``mem-agent config`` they read the scripts' own variables: EVAL, CONVERT, SINGLE_ITER,
@@ -18,10 +17,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
-from ..checkpoints.folders import latest
+from ..checkpoints.folders import newest_of_run
 from ..config import Config
 from ..eval_ruler_hqa import FINISHED_WITH_FAILURES
 from ..eval_ruler_hqa import main as evaluate
@@ -32,9 +30,6 @@ from ..system.python_command import python_module
 from ..system.signals import stop_on_signals
 from .train import NOTHING_TO_TRAIN
 from .train import main as train
-
-PACK = Path(__file__).resolve().parents[1]
-
 
 # --- run-train.sh ---------------------------------------------------------------------------------------------------
 
@@ -48,65 +43,58 @@ def train_here(config: Config) -> int:
             f"{run}/eval")
     else:
         say(f"training in {run}; no evaluation of before and after (DATA_ROOT is not set, or EVAL=0)")
-    finish = ["--evaluate"] if evaluates else ["--convert"] if flag("CONVERT", "1") else []
+    finish = []
+    if evaluates:  # which converts
+        finish = ["--evaluate"]
+    elif flag("CONVERT", "1"):
+        finish = ["--convert"]
     code = command("train", train, *finish)
     if flag("DRY_RUN") or not finish or code not in (0, NOTHING_TO_TRAIN):
         return code
-    newest = latest(run)
+    newest = newest_of_run(run)
     assert newest is not None, "a run that has ended has a checkpoint"
     model, before, after = run / "hf" / newest.name, run / "eval" / "before", run / "eval" / f"after-{newest.name}"
-    if code == NOTHING_TO_TRAIN:  # it had ended in an earlier start, which may have left the rest undone
+    if code == NOTHING_TO_TRAIN:  # an earlier start finished training, but maybe not the rest
         if code := convert(config, model, "--iteration", newest.name):
             return code
-        os.environ.pop("BASE_URL", None)  # a server of the user's has other weights
-        for weights, output in ((config.hf_ckpt, before), (str(model), after)) if evaluates else ():
-            code = evaluate(["--model", weights, "--output", str(output)])
-            if code not in (0, FINISHED_WITH_FAILURES):
-                return code
-    results = [str(before), str(after)] if before.is_dir() and after.is_dir() else []
-    if results:
-        evaluate(["--table", *results])
-    about = ["--results", *results] * bool(results) + pushing()
+        os.environ.pop("BASE_URL", None)  # it serves other weights
+        if evaluates:
+            for weights, output in ((config.hf_ckpt, before), (str(model), after)):
+                code = evaluate(["--model", weights, "--output", str(output)])
+                if code not in (0, FINISHED_WITH_FAILURES):
+                    return code
+    about = pushing()
+    if before.is_dir() and after.is_dir():
+        results = [str(before), str(after)]
+        if code := evaluate(["--table", *results]):
+            return code
+        about = ["--results", *results, *about]
     if about and (model / "README.md").is_file():
         return card([str(model), *about])
     return 0
 
 
-def train_in_host(config: Config) -> int:
-    """Train in slime or vime, and convert the newest checkpoint."""
-    from ..launch.launch import main as launch  # which may import Ray
-
-    converts = flag("CONVERT", "1")
-    missing = [name for name in ("torch", "megatron", "mbridge") if find_spec(name) is None]
-    if converts and missing and not flag("DRY_RUN"):
-        raise ConfigError(f"{sys.executable} cannot convert checkpoints, for want of {', '.join(missing)}: install "
-                          "megatron-core and mbridge (pip install --no-deps mbridge==0.15.1), or set CONVERT=0")
-    code = launch(["--dry-run"] if flag("DRY_RUN") else [])
-    return convert(config, None, *pushing()) if converts and code == 0 else code
-
-
 @contextmanager
-def pocket_profile() -> Iterator[None]:
+def pocket_profile(dry: bool) -> Iterator[None]:
     """The data of POCKET_TASK in POCKET_DATA, and at POCKET_CHAT_PORT the frozen chat model while the block lasts.
 
-    Nothing where a recipe sets none of them.
+    Does nothing if neither is set; ``dry``: prints what writes the data.
 
     Raises:
         MemAgentError: the data cannot be written, or another program has the port.
     """
     folder, port = os.environ.get("POCKET_DATA"), os.environ.get("POCKET_CHAT_PORT")
-    python = os.environ.get("MEM_AGENT_ENGINE_PYTHON", "")  # a rehearsal's own has other libraries
     if folder:
         seed, task = os.environ.get("SEED") or "1", os.environ.get("POCKET_TASK") or "look-up"
-        writing = python_module("mem_agent", "pocket", python=python)
-        code = command("pocket", lambda arguments: subprocess.call([*writing, *arguments]),
-                       "--output", folder, "--seed", seed, "--task", task)
-        if code:
+        writing = ["pocket", "--output", folder, "--seed", seed, "--task", task]
+        if dry:
+            print(shlex.join(["mem-agent", *writing]), flush=True)
+        elif subprocess.call(python_module("mem_agent", *writing)):
             raise MemAgentError(f"POCKET_DATA={folder}: the data cannot be written; the line above says why")
-    if not port or flag("DRY_RUN"):
+    if not port or dry:
         yield
         return
-    serving = python_module("mem_agent.pocket.frozen_chat", "--port", port, "--with-parent", python=python)
+    serving = python_module("mem_agent.pocket.frozen_chat", "--port", port, "--with-parent")
     with subprocess.Popen(serving, stdout=subprocess.PIPE, text=True, start_new_session=True) as chat:
         assert chat.stdout is not None
         try:
@@ -138,7 +126,7 @@ def evaluate_model(config: Config) -> int:
     if not config.data_root:
         raise ConfigError("set DATA_ROOT to the folder of eval_<length>.json")
     name = os.environ.get("SAVE_FILE") or Path(model).name
-    output = Path(os.environ.get("RESULTS") or PACK / "results") / name
+    output = Path(os.environ.get("RESULTS") or "results") / name
     return command("eval", evaluate, "--model", model, "--output", str(output))
 
 
@@ -163,7 +151,7 @@ def convert(config: Config, model: Path | None, *options: str) -> int:
 
 
 def pushing() -> list[str]:
-    """The options by which a model goes to the hub, where PUSH_TO_HUB names a repository."""
+    """The options that upload a model, if PUSH_TO_HUB is set."""
     name = os.environ.get("PUSH_TO_HUB")
     return ["--push-to-hub", name, *(["--private"] if flag("PRIVATE") else [])] if name else []
 
@@ -191,12 +179,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     stop_on_signals()
     config = Config.from_env()
-    os.environ["RECIPE"] = os.devnull  # its variables are in the environment now
     if options.what == "eval":
         return evaluate_model(config)
     if config.host not in ("auto", "local"):
-        return train_in_host(config)
-    with pocket_profile():
+        raise ConfigError(f"HOST={config.host}: run-train.sh and `mem-agent launch` train there")
+    with pocket_profile(flag("DRY_RUN")):
         return train_here(config)
 
 

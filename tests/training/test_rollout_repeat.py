@@ -1,4 +1,4 @@
-"""Real processes that die or hang insource a rollout: it is sampled again and gives what an unbroken one gives.
+"""Real processes that die or hang inside a rollout: it is sampled again and gives what an unbroken one gives.
 
 The hooks, the client, the router and the fleet are the real ones; stub engines sample by prompt and seed.
 """
