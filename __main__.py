@@ -84,18 +84,21 @@ def main(argv: list[str] | None = None) -> int:
     use_recipe()
     if name != "launch":  # its processes are the host's, which settles them
         settle_process()
-    for near, meant in near_misses(os.environ):
-        print(f"warning: {near} is not a setting and has no effect; did you mean {meant}?", file=sys.stderr)
     module, _ = COMMANDS[name]
     sys.argv[1:] = arguments
     try:
+        for near, meant in near_misses(os.environ):
+            print(f"warning: {near} is not a setting and has no effect; did you mean {meant}?", file=sys.stderr)
         runpy.run_module(f"{__package__}.{module}", run_name="__main__", alter_sys=True)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing == __package__:
             raise
         extra = next((f"[{extra}]" for extra, modules in EXTRAS.items() if missing in modules), "")
-        raise MemAgentError(f"mem-agent {name} needs {missing}: pip install 'mem-agent{extra}'") from None
+        advice = f"pip install 'mem-agent{extra}'"
+        if os.environ.get("HOST") in ("slime", "vime"):  # whose own packages must stay as they are
+            advice = f"pip install --no-deps {missing}"
+        raise MemAgentError(f"mem-agent {name} needs {missing}: {advice}") from None
     return 0
 
 

@@ -14,10 +14,10 @@ say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 has_gpu() { command -v nvidia-smi >/dev/null && timeout 60 nvidia-smi -L >/dev/null 2>&1; }
 
-shown() { printf '%q ' "$@"; printf '\n'; }
+print_command() { printf '%q ' "$@"; printf '\n'; }
 
-# The end of a script: it becomes the command, which so gets the signals. With DRY_RUN=1 the command is printed.
-become() { if [ "$DRY_RUN" = 1 ]; then shown "$@"; else exec "$@"; fi; exit; }
+# Replace the script by the command, which then gets the signals; with DRY_RUN=1 print it.
+exec_or_print() { if [ "$DRY_RUN" = 1 ]; then print_command "$@"; else exec "$@"; fi; exit; }
 
 # --- environments, each made once from pinned requirements ------------------------------------------------------------
 
@@ -30,7 +30,10 @@ setup_python() {
         install_once "$VENV" dev "$flavour $(fingerprint "$flavour" dev)" \
             install --no-deps -r "$PACK_DIR/requirements/dev.txt"
     fi
-    [ -x "$VENV/bin/python" ] || { say "what else would run is known once $VENV is installed"; exit; }
+    if [ -x "$VENV/bin/python" ]; then return; fi
+    [ "$DRY_RUN" = 1 ] || die "$VENV/bin/python is not there; set VENV to an environment of the pack, or unset INSTALL_VENV"
+    say "the rest depends on $VENV, which is not installed yet"
+    exit
 }
 
 # What an environment is made from, in 16 hex digits: the given lists of pins, and how the pack is installed.
@@ -41,7 +44,7 @@ fingerprint() {
 # install_once FOLDER NAME STAMP COMMAND...: run the command, unless FOLDER/installed-NAME has the stamp of an earlier run.
 install_once() {
     if [ "${INSTALL_VENV:-1}" = 0 ] || installed "$@"; then return; fi
-    if [ "$DRY_RUN" = 1 ]; then shown "${@:4}"; return; fi
+    if [ "$DRY_RUN" = 1 ]; then print_command "${@:4}"; return; fi
     mkdir -p -- "$1" || die "the folder $1 cannot be made; set VENV to one of your own"
     (
         flock 9
@@ -55,15 +58,15 @@ installed() { [ "$(cat -- "$1/installed-$2" 2>/dev/null)" = "$3" ]; }
 pip_install() { "$VENV/bin/python" -P -m pip install --quiet --disable-pip-version-check "$@"; }
 site_packages() { "$1/bin/python" -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
-# By uv, in seconds: the user's, or one that pip gets. By pip, in minutes, where there is none or it cannot get them all.
+# Install with uv (seconds), the user's or one fetched with pip; where it is missing or fails, with pip (minutes).
 install() {
     local uv index
     uv="$(command -v uv || printf '%s' "$VENV/bin/uv")"
     [ -x "$uv" ] || pip_install --retries 0 --timeout 10 "$UV" 2>/dev/null || true
-    index="${PIP_INDEX_URL:-$("$VENV/bin/python" -P -m pip config get global.index-url 2>/dev/null || true)}" # uv asks it too
-    if [ -x "$uv" ]; then
+    if [ -x "$uv" ]; then # it asks pip's index, unless the user names another
+        index="${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-$("$VENV/bin/python" -P -m pip config get global.index-url 2>/dev/null || true)}}"
         env ${index:+UV_DEFAULT_INDEX="$index"} "$uv" pip install --quiet --python "$VENV/bin/python" "$@" && return
-        say "uv cannot install all of that; pip takes some minutes"
+        say "uv could not install this; trying pip, which takes some minutes"
     fi
     pip_install "$@"
 }
@@ -101,8 +104,6 @@ install_beside() {
     "$VENV/bin/python" -P -m venv "$1" && VENV="$1" install_torch &&
         VENV="$1" install --no-deps -r "$PACK_DIR/requirements/$2.txt"
 }
-
-# --- the Python of slime and vime, and recipes ------------------------------------------------------------------------
 
 # The recipe of this machine, unless the user named one; Python reads it.
 default_recipe() {

@@ -26,6 +26,6 @@ if [ -n "${PUSH_TO_HUB:-}" ]; then options+=(--push-to-hub "$PUSH_TO_HUB"); fi
 if [ "${PRIVATE:-0}" = 1 ]; then options+=(--private); fi
 
 find_host
-if [ "$HOST" != local ]; then become "${PYTHON:-python3}" "$PACK_DIR" convert "${options[@]}"; fi
+if [ "$HOST" != local ]; then exec_or_print "${PYTHON:-python3}" "$PACK_DIR" convert "${options[@]}"; fi
 setup_python
-become "$VENV/bin/python" -P -m mem_agent convert "${options[@]}"
+exec_or_print "$VENV/bin/python" -P -m mem_agent convert "${options[@]}"

@@ -35,10 +35,10 @@ if [ -z "$action" ]; then
 fi
 setup_python
 if [ "$action" = --download ]; then
-    become "$VENV/bin/python" -P -m mem_agent download --dataset "$dataset" --output "$DATA_ROOT" \
+    exec_or_print "$VENV/bin/python" -P -m mem_agent download --dataset "$dataset" --output "$DATA_ROOT" \
         ${LENGTHS:+--lengths "$LENGTHS"} ${EVAL_REVISION:+--revision "$EVAL_REVISION"}
 else
-    become "$VENV/bin/python" -P -m mem_agent synthesize --raw "${@:2}" --lengths "$lengths" \
+    exec_or_print "$VENV/bin/python" -P -m mem_agent synthesize --raw "${@:2}" --lengths "$lengths" \
         --output "$DATA_ROOT" ${QUESTIONS:+--questions "$QUESTIONS"} --seed "${SEED:-42}" \
         ${CLOSED_BOOK:+--closed-book "$CLOSED_BOOK"}
 fi

@@ -7,8 +7,9 @@
 #   REHEARSE=1 HOST=slime HOST_ROOT=... MEGATRON_ROOT=... bash run-train.sh [--rollouts 2] [--ranks 2]    that job in
 #                                                            small, by the host's own train.py on a CPU
 #
-# Every setting is an environment variable; `mem-agent config` lists them. EVAL=0 leaves evaluation out, DRY_RUN=1 prints
-# what would run. PUSH_TO_HUB=ORG/NAME uploads the trained model with its card. The rest is training/whole_run.py.
+# Every setting is an environment variable; `mem-agent config` lists them. EVAL=0 skips evaluation, CONVERT=0 conversion;
+# DRY_RUN=1 prints the commands. PUSH_TO_HUB=ORG/NAME uploads the trained model with its card. The rest is
+# training/whole_run.py, for slime and vime launch/launch.py.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 
 pocket_unless_told() {
@@ -21,7 +22,14 @@ if [ "${REHEARSE:-0}" = 1 ]; then
     source "$PACK_DIR/rehearsal/run.sh"
 fi
 find_host
-if [ "$HOST" != local ]; then exec "${PYTHON:-python3}" "$PACK_DIR" run train; fi
+if [ "$HOST" != local ]; then
+    options=()
+    if [ "$DRY_RUN" = 1 ]; then options+=(--dry-run); fi
+    if [ "${CONVERT:-1}" = 1 ]; then options+=(--convert); fi
+    if [ -n "${PUSH_TO_HUB:-}" ]; then options+=(--push-to-hub "$PUSH_TO_HUB"); fi
+    if [ "${PRIVATE:-0}" = 1 ]; then options+=(--private); fi
+    exec "${PYTHON:-python3}" "$PACK_DIR" launch "${options[@]}"
+fi
 if [ -z "${HF_CKPT:-}${TRAIN_DATA:-}${RECIPE:-}" ] && has_gpu; then
     die "set HF_CKPT and TRAIN_DATA (or RECIPE=recipes/pocket.env for the small demonstration)"
 fi

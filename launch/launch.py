@@ -1,11 +1,11 @@
 """Train in slime or vime::
 
-    mem-agent launch            what `HOST=slime|vime bash run-train.sh` runs
+    mem-agent launch --convert  what `HOST=slime|vime bash run-train.sh` runs
     mem-agent launch --dry-run  print the resolved config and every command, start nothing
 
 It runs in the host's own Python. Order: find the host, settle every setting, check, convert the reference model if it
-is missing, start or join Ray, run the host's ``train.py`` as a job, wait. What the run was made of stays in
-``SAVE_PATH/launch``.
+is missing, start or join Ray, run the host's ``train.py`` as a job, wait, convert the newest checkpoint. What the run
+was made of stays in ``SAVE_PATH/launch``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import logging
 import os
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from pathlib import Path
 
 import yaml
 
+from ..checkpoints.model_card import add_push_arguments
 from ..config import Config, ConfigError, write_settings
 from ..data.document_store import store_folder
 from ..data.shards import is_sharded, training_files
@@ -30,6 +32,7 @@ from ..system.files import folder_lock, replacing, write_atomically
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.processes import ChildProcess
+from ..system.python_command import python_module
 from ..system.signals import stop_on_signals
 from .arguments import prompt_file
 from .plan import PACK, Plan, make_plan
@@ -72,6 +75,10 @@ def join_shards(config: Config) -> None:
     if not is_sharded(config.train_data):
         return
     files = training_files(config.train_data)
+    newest = max(file.stat().st_mtime_ns for file in files)
+    if target.is_file() and target.stat().st_mtime_ns > newest and \
+            pq.read_metadata(target).num_rows == sum(pq.read_metadata(file).num_rows for file in files):
+        return  # of an earlier start
     target.parent.mkdir(parents=True, exist_ok=True)
     documents = store_folder(target)
     documents.unlink(missing_ok=True)
@@ -79,12 +86,12 @@ def join_shards(config: Config) -> None:
     schema = pq.read_schema(files[0])
     with replacing(target) as out, pq.ParquetWriter(out, schema, compression="zstd") as writer:
         for path in files:
-            shard = pq.ParquetFile(path)
-            if shard.schema_arrow != schema:
-                raise ConfigError(f"TRAIN_DATA: {path} has other columns than {files[0].name}; a host reads both as "
-                                  "one file, so prepare them together")
-            for group in range(shard.num_row_groups):
-                writer.write_table(shard.read_row_group(group))
+            with pq.ParquetFile(path) as shard:
+                if shard.schema_arrow != schema:
+                    raise ConfigError(f"TRAIN_DATA: {path} has other columns than {files[0].name}; a host reads both "
+                                      "as one file, so prepare them together")
+                for group in range(shard.num_row_groups):
+                    writer.write_table(shard.read_row_group(group))
 
 
 def convert_reference(plan: Plan) -> None:
@@ -119,8 +126,8 @@ def write_records(plan: Plan) -> None:
         write_atomically(plan.folder / name, text.encode())
 
 
-def print_plan(plan: Plan) -> None:
-    """Print what would be written and run, in order, as shell and YAML."""
+def print_plan(plan: Plan, conversion: Sequence[str] = ()) -> None:
+    """Print what would be written and run, in order, as shell and YAML; ``conversion`` is the last command."""
     config, gpus = plan.config, plan.layout.gpus_per_node
     print(f"# {plan.checkout.name} in {plan.checkout.root}, model described by {plan.family or 'its config.json'}")
     print(f"# {plan.layout}")
@@ -141,9 +148,11 @@ def print_plan(plan: Plan) -> None:
         print(f"# on each other machine: {_shell(worker_command(config, gpus))}")
     address = job_address(config, plan.ports)
     print(_shell(submit_command(address, "mem_agent-TIME", plan.folder / "runtime_env.yaml", plan.command)))
+    if conversion:
+        print(_shell(conversion))
 
 
-def _shell(command: list[str]) -> str:
+def _shell(command: Sequence[str]) -> str:
     """One flag with its values per line."""
     lines: list[str] = []
     for item in command:
@@ -159,14 +168,17 @@ def _shell(command: list[str]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent launch", description="Train a memory agent in slime or vime.")
     parser.add_argument("--dry-run", action="store_true", help="print config and commands, start nothing")
+    parser.add_argument("--convert", action="store_true", help="convert the newest checkpoint at the end")
+    add_push_arguments(parser)
     options = parser.parse_args(argv)
     start_logging()
     stop_on_signals()
     plan = make_plan(Config.from_env(), weights=not options.dry_run)
+    conversion = conversion_of_run(plan, options) if options.convert else []
     if options.dry_run:
-        print_plan(plan)
+        print_plan(plan, conversion)
         sys.stdout.flush()
-    problems = find_problems(plan)
+    problems = find_problems(plan, converts=options.convert)
     for line in dict.fromkeys(problems):
         print(f"error: {line}", file=sys.stderr)
     if problems:
@@ -174,7 +186,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.dry_run:
         with folder_lock(Path(plan.config.save_path), busy="is in use by another run; set another SAVE_PATH"):
             launch(plan)
+        if conversion:
+            return subprocess.call(conversion, env=os.environ | {"PYTHONPATH": plan.python_path})
     return 0
+
+
+def conversion_of_run(plan: Plan, options: argparse.Namespace) -> list[str]:
+    """The command that converts the newest checkpoint, in a process that can import the host's Megatron-LM."""
+    pushed = ["--push-to-hub", options.push_to_hub] if options.push_to_hub else []
+    private = ["--private"] if options.private else []
+    model = ["--input", plan.config.save_path, "--hf", plan.config.hf_ckpt]
+    return python_module("mem_agent.checkpoints.convert", *model, *pushed, *private)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Everything a launch is made of, settled before anything starts.
 
-Reads files and asks machines; writes nothing. What makes a plan impossible is raised; what leaves a plan to be shown
-is in its ``problems``. What may work on another day (a full disk, a taken port) is in ``preflight.py``.
+Reads files and asks machines; writes nothing. Errors without which no plan can be made are raised; others are
+collected in ``problems``, so that a dry run can still show the plan. Conditions of the moment (disk, ports) are
+checked in ``preflight.py``.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def make_plan(
 
 @contextmanager
 def noting(problems: list[str]) -> Iterator[None]:
-    """What the block refuses becomes a line of ``problems``."""
+    """Append the block's error to ``problems`` instead of raising it."""
     try:
         yield
     except MemAgentError as error:
@@ -185,13 +186,18 @@ def find_gpus(config: Config) -> Gpus:
     memories = nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits").splitlines()
     per_node = config.num_gpus or len(memories)
     if config.ray_address and not config.num_gpus:
-        per_node = sum(machines(config.ray_address)[config.num_nodes - 1:config.num_nodes])
+        found = machines(config.ray_address)
+        if len(found) < config.num_nodes:
+            raise ConfigError(f"RAY_ADDRESS={config.ray_address}: NUM_NODES={config.num_nodes} machines with GPUs are "
+                              f"needed, those of the cluster have {', '.join(map(str, found)) or 'none'}; lower "
+                              "NUM_NODES, or add machines")
+        per_node = found[config.num_nodes - 1]
     if not per_node:
         raise ConfigError(f"NUM_GPUS=0, and no GPU was found on NUM_NODES={config.num_nodes} machines; set NUM_GPUS "
                           "to those of one machine, or HOST=local")
     memory = min((int(m) for m in memories if m.isdecimal()), default=0) * 2**20
     if not memory:
-        logger.warning("nvidia-smi tells no GPU's memory here: %d GiB are assumed", ASSUMED_GIB)
+        logger.warning("nvidia-smi reports no GPU memory; assuming %d GiB per GPU", ASSUMED_GIB)
     return Gpus(config.num_nodes, per_node, memory or ASSUMED_GIB * GIB)
 
 
@@ -200,7 +206,7 @@ def has_nvlink() -> bool:
 
 
 def nvidia_smi(*arguments: str) -> str:
-    """The output of nvidia-smi, or nothing where it is missing, fails or hangs, as it does on a driver that does."""
+    """Its output; empty if it is missing, fails or hangs, as with a hung driver."""
     if shutil.which("nvidia-smi") is None:
         return ""
     try:

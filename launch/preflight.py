@@ -1,4 +1,4 @@
-"""Everything that can be known to go wrong before anything is started, each as one line with its remedy."""
+"""Checks before anything is started: one line with its remedy for each problem."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from ..data.row_files import DataError, open_rows
 from ..data.shards import training_files
 from ..data.training_file import DataSource
 from ..hooks.plugins import check_evaluations, check_own_tasks, check_tracker
+from ..system.files import scratch_folder
 from ..system.ports import is_free
 from ..system.server_url import is_loopback
-from .plan import Plan, noting
+from .plan import PACK, Plan, noting
 from .ray_job import machines
 
 _CHECKPOINT_BYTES, _REFERENCE_BYTES = 14, 2
@@ -27,17 +28,17 @@ _CHECKPOINT_BYTES, _REFERENCE_BYTES = 14, 2
 Check = Callable[[Plan], None]
 
 
-def find_problems(plan: Plan) -> list[str]:
-    """One line for each thing that would stop or spoil the run."""
+def find_problems(plan: Plan, *, converts: bool = False) -> list[str]:
+    """One line for each thing that would stop or spoil the run; ``converts``: its newest checkpoint is converted."""
     return _told_by(plan, [
         _check_training_file, _check_slices, *_OF_SETTINGS, lambda plan: check_tracker(plan.config), _check_documents,
         _check_save_path, _check_reference, lambda plan: check_no_adapters(plan.config), _check_cluster, _check_ports,
-        check_imports,
+        lambda plan: check_imports(plan, converts=converts),
     ])
 
 
 def settings_problems(plan: Plan) -> list[str]:
-    """Those of ``find_problems`` that are in the settings alone, on whatever machine they are read."""
+    """The checks that depend on settings alone."""
     return _told_by(plan, _OF_SETTINGS)
 
 
@@ -135,7 +136,7 @@ def _check_save_path(plan: Plan) -> None:
 
 
 def _check_reference(plan: Plan) -> None:
-    """What a conversion that was killed has left is no hindrance."""
+    """Leftovers of a killed conversion are ignored."""
     folder = Path(plan.config.torch_dist)
     if plan.has_reference:
         return
@@ -147,7 +148,7 @@ def _check_reference(plan: Plan) -> None:
 def _check_room(variable: str, path: str, needed: float, what: str) -> None:
     folder = next(folder for folder in (Path(path), *Path(path).parents) if folder.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ConfigError(f"{variable}={path!r}: {folder} is no writable folder; choose another {variable}")
+        raise ConfigError(f"{variable}={path!r}: {folder} is not a writable folder; choose another {variable}")
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ConfigError(f"{variable}={path!r}: {free / 1e9:.0f} GB free, {needed / 1e9:.0f} GB are needed for {what}"
@@ -180,14 +181,16 @@ def _check_ports(plan: Plan) -> None:
                               "RAY_ADDRESS=http://127.0.0.1:8265 to use it, else stop what listens there")
 
 
-def check_imports(plan: Plan) -> None:
-    """Workers must import this pack's hooks, and this machine Ray and what converts the reference."""
+def check_imports(plan: Plan, *, converts: bool = False) -> None:
+    """Workers must import this pack's hooks, and this machine Ray and what converts the reference and the result."""
     modules = ["ray", "mem_agent.rollout", "mem_agent.custom_convert"]
     modules += [] if plan.has_reference else ["mem_agent.checkpoints.hf_to_torch_dist"]
-    own = os.environ.get("PYTHONPATH", "")  # this pack's place on the workers' path is not written yet
-    done = subprocess.run([sys.executable, "-c", f"import {', '.join(modules)}"], cwd=plan.checkout.root,
-                          env=os.environ | {"PYTHONPATH": os.pathsep.join([plan.python_path, own])},
-                          capture_output=True, text=True)
+    modules += ["mem_agent.checkpoints.convert"] if converts else []
+    with scratch_folder("mem_agent-import-") as folder:  # for the first entry of the workers' path, not written yet
+        (folder / "mem_agent").symlink_to(PACK, target_is_directory=True)
+        path = os.pathsep.join([str(folder), plan.python_path])
+        done = subprocess.run([sys.executable, "-c", f"import {', '.join(modules)}"], cwd=plan.checkout.root,
+                              env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise ConfigError(f"PYTHON={sys.executable!r} cannot import {' and '.join(modules)}: {reason}; set PYTHON to "

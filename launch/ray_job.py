@@ -8,6 +8,7 @@ how the launcher ends, not the stream of its log, which may break overnight.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import shlex
@@ -30,11 +31,11 @@ logger = logging.getLogger("mem_agent")
 
 RAY = python_module("ray.scripts.scripts")
 RAY_PORTS = (6379, 8265)
-"""Of a head and of its job server: Ray's own defaults. The server's agent takes the next."""
+"""Ports of the head and its job server (Ray's defaults); the dashboard agent gets the next one."""
 _SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "ANSWER_KEY", "API_KEY", "OPENAI_API_KEY")
-"""What a joined cluster does not have from our environment. Ray shows them to those who see its pages."""
+"""Keys for a joined cluster, which lacks our environment. Ray's dashboard shows them."""
 _PASSED = ("NCCL_", "GLOO_", "HF_", "WANDB_", "VLLM_", "SGLANG_", "SGL_", "TRANSFORMERS_", "TORCH_", "PYTORCH_")
-_STARTS_WITHIN_S, _POLL_S, _LOST_AFTER_S = 600.0, 2.0, 600.0
+_STARTS_WITHIN_S, _POLL_S, _LOST_AFTER_S, _STOPS_WITHIN_S = 600.0, 2.0, 600.0, 60.0
 
 
 def without_proxy(env: Mapping[str, str], *hosts: str) -> dict[str, str]:
@@ -207,8 +208,8 @@ def run_job(
         logger.info("stopping job %s", job)
         try:
             client.stop_job(job)
-            _wait_for_end(client, job)
-        except (OSError, RuntimeError) as error:
+            _wait_for_end(client, job, until=time.monotonic() + _STOPS_WITHIN_S)
+        except (OSError, RuntimeError, MemAgentError) as error:
             logger.warning("job %s could not be stopped: %s", job, reason_of(error))
         raise
     if end.status != JobStatus.SUCCEEDED:
@@ -247,10 +248,16 @@ async def _follow_log(client: Any, job: str, log: Path, show: Callable[[str], No
         logger.warning("the log of job %s breaks off here (%s); waiting for its end", job, reason_of(error))
 
 
-def _wait_for_end(client: Any, job: str) -> Any:
-    """Its final ``JobDetails``; the cluster may be away for ten minutes meanwhile."""
+def _wait_for_end(client: Any, job: str, until: float = math.inf) -> Any:
+    """Its final ``JobDetails``; the cluster may be away for ten minutes meanwhile.
+
+    Raises:
+        MemAgentError: it is away for longer, or the job still runs at the time ``until``.
+    """
     answered = time.monotonic()
     while True:
+        if time.monotonic() > until:
+            raise MemAgentError(f"job {job} still runs; stop it with ray job stop {job}")
         try:
             details = client.get_job_info(job)
             answered = time.monotonic()

@@ -30,8 +30,8 @@ from ..launch.plan import PACK, Plan, make_plan, nvidia_smi
 from ..system.ports import free_ports
 from .cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
 from .shrink import shrink, shrink_description, shrink_layout, shrink_model, write_tiny_model
-from .vime_shim import PYTHON as ENGINE_PYTHON
-from .vime_shim import engine_variables
+from .vllm_command import PYTHON as ENGINE_PYTHON
+from .vllm_command import engine_variables
 
 TRAIN_ROWS, EVAL_ROWS = 512, 8
 _LOGICAL_CPUS = 16

@@ -182,7 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     start_logging()
     stop_on_signals()
     os.environ.update(WITHOUT_SPARE_WORKERS)
-    with pocket_profile():
+    with pocket_profile(options.dry_run):
         return _rehearsed(options)
 
 

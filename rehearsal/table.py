@@ -111,8 +111,9 @@ def otherwise(rehearsal: Rehearsal) -> list[tuple[str, str]]:
         ("CUDA kernels: Transformer Engine, FlashAttention, fused Adam", "the same layers in torch, on a CPU"),
         ("NCCL", "gloo"),
         (f"weights to the engines by {transport}", f"{host}'s distributed updater over gloo"),
-        (f"data parallel {cluster.data_parallel}", f"data parallel {rehearsal.here.layout.data_parallel}"),
     ]
+    if cluster.data_parallel != rehearsal.here.layout.data_parallel:
+        rows.append((f"data parallel {cluster.data_parallel}", f"data parallel {rehearsal.here.layout.data_parallel}"))
     if cluster.colocate:
         rows.append(("training and sampling share GPUs and take turns (colocation, offloading)", "each its own"))
     if rehearsal.random_model:

@@ -36,6 +36,7 @@ def load_recipe(path: str) -> dict[str, str]:
 
 
 def use_recipe() -> None:
-    """Add the variables of RECIPE to the environment; a second call changes nothing. Raises ConfigError."""
+    """Add the variables of RECIPE to the environment, once. Raises ConfigError."""
     if path := os.environ.get("RECIPE"):
         os.environ.update(load_recipe(path))
+        os.environ["RECIPE"] = os.devnull  # what this process starts has the variables, and may unset one

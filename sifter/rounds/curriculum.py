@@ -61,8 +61,6 @@ _STATUS = "rank_status"
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     config = Config.from_env()
-    if os.environ.get("RECIPE"):
-        os.environ["RECIPE"] = os.devnull  # its variables are in the environment now, and a step may unset one
     plan = Plan(
         args.work.absolute(), _model(args.model), args.data_recipe, read_recipe(args.data_recipe),
         args.output_dir.absolute(), rankings_name(args.work.absolute()), args.embedding_model_name,

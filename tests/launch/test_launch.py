@@ -5,12 +5,14 @@ import os
 import shlex
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from mem_agent.checkpoints import hf_model
 from mem_agent.config import Config, ConfigError, load_yaml
+from mem_agent.data.document_store import DocumentWriter
 from mem_agent.launch import launch, preflight
 from mem_agent.launch import plan as planning
 from mem_agent.system.errors import MemAgentError
@@ -255,9 +257,33 @@ def test_a_conversion_that_fails_ends_the_launch(tmp_path):
 def problems(monkeypatch):
     """Those of a launch on a machine with disk space, Ray and free ports, so that only what a test breaks is found."""
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10**15}))
-    monkeypatch.setattr(preflight, "check_imports", lambda plan: None)
+    monkeypatch.setattr(preflight, "check_imports", lambda plan, **_: None)
     monkeypatch.setattr(preflight, "is_free", lambda port: True)
     return lambda env: preflight.find_problems(plan(env))
+
+
+def test_documents_by_id_without_their_store_are_told(tmp_path, problems):
+    env = settings(tmp_path)
+    row = '{"prompt": "q", "label": "a", "metadata": {"context_id": "%s", "ground_truth": ["a"]}}\n'
+    with DocumentWriter(tmp_path / "train.jsonl.docs") as documents:
+        identifier = documents.add("a text")
+        documents.commit()
+    (tmp_path / "train.jsonl").write_text(row % identifier * 200)
+    assert problems(env) == []
+    (tmp_path / "train.jsonl.docs").rename(tmp_path / "elsewhere")
+    (found,) = problems(env)
+    assert "train.jsonl" in found and identifier in found
+
+
+def test_a_hosts_python_imports_a_pack_of_any_name_that_is_not_installed(tmp_path, monkeypatch):
+    """As ``python PACK launch`` runs: no path of the processes that it starts leads to the pack."""
+    monkeypatch.setenv("PYTHONPATH", sysconfig.get_path("purelib"))
+    made = plan(settings(tmp_path))
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # no site: nothing is installed by a .pth file
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    preflight.check_imports(made, converts=True)
 
 
 def test_a_good_launch_has_no_problems(tmp_path, problems):

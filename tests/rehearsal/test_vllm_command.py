@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mem_agent.config import Config
-from mem_agent.rehearsal import vime_shim
+from mem_agent.rehearsal import vllm_command
 from mem_agent.rehearsal.cpu_arguments import cpu_variables
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ DEFAULTS = {"trust_remote_code": False, "seed": 0, "tensor_parallel_size": 1, "p
 
 def test_a_gpus_flags_become_a_cpus():
     flags = shlex.split(SERVE)[3:]
-    assert shlex.join(vime_shim.on_cpu(flags, ["--dtype", "float32", "--seed", "7", "--enforce-eager"])) == (
+    assert shlex.join(vllm_command.on_cpu(flags, ["--dtype", "float32", "--seed", "7", "--enforce-eager"])) == (
         "--tensor-parallel-size 1 --port 15000 --host 127.0.0.1 --trust-remote-code "
         """--logprobs-mode processed_logprobs --weight-transfer-config '{"backend": "gloo"}' """
         "--max-model-len 256 --dtype float32 --seed 7 --enforce-eager"
@@ -41,7 +41,7 @@ def test_a_gpus_flags_become_a_cpus():
 
 def test_values_become_the_flags_that_differ_from_the_defaults():
     values = {k: v for k, v in VALUES.items() if k != "model"}
-    flags = vime_shim.as_flags(values | {"tool": ["a", "b"], "enable_log": False}, DEFAULTS | {"enable_log": True})
+    flags = vllm_command.as_flags(values | {"tool": ["a", "b"], "enable_log": False}, DEFAULTS | {"enable_log": True})
     assert shlex.join(flags) == (
         "--trust-remote-code --seed 1 --host 127.0.0.1 --port 15000 --logprobs-mode processed_logprobs "
         "--enable-prompt-tokens-details --max-model-len 256 --gpu-memory-utilization 0.7 "
@@ -59,7 +59,7 @@ def job(tmp_path):
     python.write_text(f'#!/bin/sh\ncase "$*" in *api_server*) {server};; *) exec {own} "$@";; esac\n')
     python.chmod(0o755)
     (tmp_path / "mem_agent").symlink_to(ROOT)
-    variables = vime_shim.engine_variables(Config(), str(python))
+    variables = vllm_command.engine_variables(Config(), str(python))
     return os.environ | variables | {"PYTHONPATH": f"{tmp_path}{os.pathsep}/megatron"}
 
 

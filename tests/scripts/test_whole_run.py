@@ -23,11 +23,15 @@ def run(tmp_path, monkeypatch):
                  "POCKET_DATA", "HOST"):
         monkeypatch.delenv(name, raising=False)
 
-    def start(what, ends=0, **environment):
+    def start(what, ends=0, table=0, **environment):
         calls = []
 
         def stub(name):
-            return lambda arguments: calls.append(f"{name} {' '.join(arguments)}".rstrip()) or ends * (name == "train")
+            def command(arguments):
+                calls.append(f"{name} {' '.join(arguments)}".rstrip())
+                return ends if name == "train" else table if "--table" in arguments else 0
+
+            return command
 
         for name in ("train", "evaluate", "card"):
             monkeypatch.setattr(whole_run, name, stub(name))
@@ -75,13 +79,26 @@ def test_run_eval_converts_what_is_not_there(run, tmp_path, there, force, conver
     assert [step.split()[0] for step in steps[:-1]] == ["convert"] * converts
 
 
+@pytest.mark.parametrize("tracker", [True, False])
+def test_a_run_whose_tracker_is_gone_is_finished_too(run, tmp_path, tracker):
+    if not tracker:
+        (tmp_path / "run" / "latest_checkpointed_iteration.txt").unlink()
+    code, steps = run("train", 4, EVAL="0")
+    assert code == 0 and [step.split()[0] for step in steps] == ["train", "convert", "evaluate", "card"]
+
+
+def test_an_interrupted_table_pushes_nothing(run, monkeypatch):
+    code, steps = run("train", PUSH_TO_HUB="a/b", table=130)
+    assert code == 130 and steps == ["train --evaluate", TABLE]
+
+
 def test_the_pockets_chat_model_answers_while_the_run_lasts(monkeypatch):
     port = str(free_ports(1)[0])
     monkeypatch.setenv("POCKET_CHAT_PORT", port)
-    with whole_run.pocket_profile():
+    with whole_run.pocket_profile(dry=False):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models") as reply:
             assert json.load(reply)["data"][0]["id"] == "frozen-chat"
-        with pytest.raises(whole_run.MemAgentError, match="POCKET_CHAT_PORT"), whole_run.pocket_profile():
+        with pytest.raises(whole_run.MemAgentError, match="POCKET_CHAT_PORT"), whole_run.pocket_profile(dry=False):
             pass
     with pytest.raises(OSError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models")
