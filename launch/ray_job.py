@@ -22,7 +22,7 @@ from typing import Any
 
 from ..config import Config, ConfigError
 from ..system.errors import MemAgentError, reason_of
-from ..system.processes import ChildProcess
+from ..system.processes import ChildProcess, ProcessError
 from ..system.python_command import python_module
 from ..system.server_url import is_loopback
 from ..system.signals import run_stoppable
@@ -35,7 +35,7 @@ RAY_PORTS = (6379, 8265)
 _SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "ANSWER_KEY", "API_KEY", "OPENAI_API_KEY")
 """Keys for a joined cluster, which lacks our environment. Ray's dashboard shows them."""
 _PASSED = ("NCCL_", "GLOO_", "HF_", "WANDB_", "VLLM_", "SGLANG_", "SGL_", "TRANSFORMERS_", "TORCH_", "PYTORCH_")
-_STARTS_WITHIN_S, _POLL_S, _LOST_AFTER_S, _STOPS_WITHIN_S = 600.0, 2.0, 600.0, 60.0
+_STARTS_WITHIN_S, _POLL_S, _LOST_AFTER_S, _STOPS_WITHIN_S, _HEAD_STOPS_WITHIN_S = 600.0, 2.0, 600.0, 60.0, 30.0
 
 
 def without_proxy(env: Mapping[str, str], *hosts: str) -> dict[str, str]:
@@ -147,12 +147,29 @@ def cluster(config: Config, ports: tuple[int, int], gpus: int, cpus: int, log: P
     settle_ray_auth()
     environment = {**os.environ, **head_variables(config)}
     environment.pop("RAY_ADDRESS", None)
-    head = ChildProcess("ray head", head_command(config, ports, gpus, cpus), environment, log)
+    head = _started_head(config, job_address(config, ports), gpus, lambda: ChildProcess(
+        "ray head", head_command(config, ports, gpus, cpus), environment, log))
     try:
-        _wait_for_machines(config, job_address(config, ports), gpus, head)
         yield
     finally:
-        head.stop(grace_s=30.0)
+        head.stop(grace_s=_HEAD_STOPS_WITHIN_S)
+
+
+def _started_head(config: Config, address: str, gpus: int, start: Callable[[], ChildProcess]) -> ChildProcess:
+    """The head, joined by all machines. Ray gives its own processes 30 s, which a loaded machine may not keep: three
+    attempts.
+    """
+    attempts = 3
+    while True:
+        head, attempts = start(), attempts - 1
+        try:
+            _wait_for_machines(config, address, gpus, head)
+            return head
+        except BaseException as error:
+            head.stop(grace_s=_HEAD_STOPS_WITHIN_S)
+            if not attempts or not isinstance(error, ProcessError):
+                raise
+            logger.warning("%s; it is started again", error)
 
 
 def _wait_for_machines(config: Config, address: str, gpus: int, head: ChildProcess) -> None:
@@ -162,7 +179,7 @@ def _wait_for_machines(config: Config, address: str, gpus: int, head: ChildProce
     deadline, joined = time.monotonic() + _STARTS_WITHIN_S, 0
     while joined < config.num_nodes:
         if head.exit_code is not None:
-            raise MemAgentError(f"the Ray head did not start; see {head.log_path}")
+            raise ProcessError(head.describe())
         if time.monotonic() > deadline:
             raise MemAgentError(f"NUM_NODES={config.num_nodes}: {joined} machines with {gpus} GPUs have joined Ray in "
                                 f"ten minutes; see {head.log_path}")

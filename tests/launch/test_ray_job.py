@@ -151,3 +151,14 @@ def test_library_settings_reach_workers_and_keys_and_own_settings_do_not():
     assert found["NCCL_NVLS_ENABLE"] == "0"  # the user's own
     assert found["no_proxy"] == found["NO_PROXY"] == "127.0.0.1,localhost,10.0.0.1,10.1.1.1"
     assert not {"HF_CKPT", "LANG", "HF_TOKEN", "WANDB_API_KEY"} & set(found)
+
+
+def test_a_head_that_a_loaded_machine_fails_is_started_again(tmp_path, monkeypatch):
+    head = tmp_path / "head.py"
+    head.write_text("import pathlib, sys, time\nfailed = pathlib.Path(sys.argv[0]).with_name('failed')\n"
+                    "if not failed.exists():\n    failed.touch()\n    sys.exit(1)\n"
+                    "failed.with_name('up').touch()\ntime.sleep(600)")
+    monkeypatch.setattr(ray_job, "RAY", [sys.executable, str(head)])
+    monkeypatch.setattr(ray_job, "machines", lambda address: [0] if (tmp_path / "up").exists() else [])
+    with ray_job.cluster(Config(host="slime"), (1, 2), 0, 1, tmp_path / "head.log"):
+        assert (tmp_path / "failed").exists()

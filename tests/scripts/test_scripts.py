@@ -170,7 +170,7 @@ def test_the_newest_is_converted_and_then_kept(run):
     assert convert(run).returncode == 0
     made = (run / "hf" / "iter_0000030" / "model.safetensors").stat().st_mtime_ns
     done = convert(run, SINGLE_ITER="30")
-    assert done.returncode == 0 and f"there: {run}/hf/iter_0000030" in done.stdout
+    assert done.returncode == 0 and f"{run}/hf/iter_0000030 already" in done.stdout
     assert (run / "hf" / "iter_0000030" / "model.safetensors").stat().st_mtime_ns == made
 
 
@@ -189,6 +189,6 @@ def test_one_torn_checkpoint_does_not_lose_the_others_which_can_be_averaged(run)
     errors = [line for line in done.stderr.splitlines() if not line.startswith("== ")]
     assert done.returncode == 1 and all("iter_0000100" in line for line in errors) and len(errors) == 2
     done = convert(run, AVERAGE="20 30")
-    assert done.returncode == 0 and f"there: {run}/hf/iter_0000020" in done.stdout
+    assert done.returncode == 0 and f"{run}/hf/iter_0000020 already" in done.stdout
     weights = [load_file(folder / "model.safetensors") for folder in (run / "model", run / "hf" / "average_20_30")]
     assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
