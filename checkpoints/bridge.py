@@ -4,7 +4,7 @@ Supported: Qwen2, Qwen3 and Llama (which SmolLM2 is), tied or untied. mbridge do
 the local layer spec, which needs neither CUDA nor Transformer Engine, and refuses what that spec cannot express rather
 than train a slightly different model.
 
-* All parameters are fp32.
+* All parameters have one number format, the norms' as well.
 * The local spec names its norms ``input_layernorm.weight`` and ``pre_mlp_layernorm.weight``; on disk, and here in
   ``expected_tensors``, they carry the names of fused layers, as checkpoints of slime and vime do.
 * The vocabulary is padded to a multiple of the tensor-parallel size. What the padded rows hold never matters: the
@@ -48,7 +48,9 @@ class LocalBridge(LLMBridge):
     _ATTENTION_MAPPING: dict[str, list[str]]
     _MLP_MAPPING: dict[str, list[str]]
 
-    def __init__(self, hf_config: PretrainedConfig, parallel_states: ParallelStates, vocab_multiple: int) -> None:
+    def __init__(
+        self, hf_config: PretrainedConfig, parallel_states: ParallelStates, vocab_multiple: int, dtype: torch.dtype
+    ) -> None:
         # mbridge writes the entry of a tied output layer into its class dictionary.
         self._DIRECT_MAPPING = dict(self._DIRECT_MAPPING)
         self._ATTENTION_MAPPING = self._ATTENTION_MAPPING | {
@@ -58,7 +60,7 @@ class LocalBridge(LLMBridge):
             "pre_mlp_layernorm.weight": ["model.layers.{layer_number}.post_attention_layernorm.weight"]
         }
         self._OTHER_MAPPING = {"input_layernorm.weight": ["model.layers.{layer_number}.input_layernorm.weight"]}
-        super().__init__(hf_config, torch.float32, parallel_states, vocab_multiple)
+        super().__init__(hf_config, dtype, parallel_states, vocab_multiple)
         self.vocab_size = hf_config.vocab_size
         self.padded_vocab_size = -(-self.vocab_size // vocab_multiple) * vocab_multiple
 
@@ -155,7 +157,8 @@ def load_hf_config(hf_dir: str | Path) -> PretrainedConfig:
 
 
 def build_bridge(
-    hf_dir: str | Path, parallel_states: ParallelStates | None = None, *, vocab_multiple: int | None = None
+    hf_dir: str | Path, parallel_states: ParallelStates | None = None, *, vocab_multiple: int | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> LocalBridge:
     """The bridge for a Hugging Face folder; without ``parallel_states`` it maps whole, unsharded tensors.
 
@@ -166,7 +169,7 @@ def build_bridge(
     for name in ("num_attention_heads", "num_key_value_heads"):
         if getattr(hf_config, name) % states.tp_size:
             raise UnsupportedModel(f"{hf_dir}: TP={states.tp_size} does not divide its {name}")
-    return _BRIDGES[hf_config.model_type](hf_config, states, vocab_multiple or states.tp_size)
+    return _BRIDGES[hf_config.model_type](hf_config, states, vocab_multiple or states.tp_size, dtype)
 
 
 def build_model(bridge: LocalBridge) -> GPTModel:
@@ -175,7 +178,7 @@ def build_model(bridge: LocalBridge) -> GPTModel:
         model = bridge._model_provider([])(pre_process=True, post_process=True)
         for param in model.parameters():
             tensor_parallel.set_defaults_if_not_set_tensor_model_parallel_attributes(param)
-        return model.to(device())
+        return model.to(device(), bridge.dtype)  # the local norms are float32 otherwise
 
 
 def expected_tensors(bridge: LocalBridge) -> dict[str, tuple[int, ...]]:

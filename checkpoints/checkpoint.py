@@ -174,6 +174,8 @@ def _load(folder: Path, trainer: Trained) -> dict[str, Any]:
     trainer.model.load_state_dict(loaded["model"] | objects)
     if "optimizer" in common:
         trainer.optimizer.load_state_dict(loaded["optimizer"])
+    else:
+        trainer.optimizer.reload_model_params()  # master weights, where there are any
     trainer.state.steps = common["steps"]
     _set_rng_state(common["rng_state"])
     host_state: dict[str, Any] = common["host_state"]
@@ -184,6 +186,9 @@ def _checked(folder: Path, trainer: Trained) -> dict[str, Any]:
     """``common.pt``, after every file of the checkpoint was verified."""
     common = _read_common(folder)
     _check_adapters(common["lora"], trainer.lora, folder)
+    saved, own = common.get("dtype", "float32"), _dtype_name(trainer)
+    if saved != own:
+        raise CheckpointError(f"{folder} was written with TRAIN_DTYPE={saved}, this run has {own}; set it as it was")
     tensors = ModelTensors(folder)
     tensors.check_fit(expected_tensors(trainer.bridge))
     tensors.check_bytes()
@@ -252,7 +257,12 @@ def _common_state(trainer: Trained, iteration: int, host_state: dict[str, Any]) 
         "rng_state": _rng_state(),
         "host_state": host_state,
         "lora": trainer.lora,
+        "dtype": _dtype_name(trainer),
     }
+
+
+def _dtype_name(trainer: Trained) -> str:
+    return str(trainer.bridge.dtype).removeprefix("torch.")
 
 
 def hosts_args(bridge: LocalBridge) -> argparse.Namespace:

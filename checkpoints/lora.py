@@ -10,8 +10,8 @@ projection of row i::
     y = W x + scale * wide (a x),    merged W' = W + scale * wide a,    scale = 2
 
 An adapter is a module ``lora`` of the linear module, so that checkpoints carry it under the names below, with all that
-a merge needs: whoever reads a checkpoint without a model (``torch_dist.ModelTensors``) sees merged weights. All
-numbers are fp32. There is no dropout: a prefix that rows share must be the same for each.
+a merge needs: whoever reads a checkpoint without a model (``torch_dist.ModelTensors``) sees merged weights. There
+is no dropout: a prefix that rows share must be the same for each.
 
     decoder.layers.3.self_attention.linear_qkv.lora.{a, b, part, scale}
 """
@@ -47,7 +47,7 @@ def wide(b: Tensor, part: Tensor, columns: int) -> Tensor:
 
 def merged(weight: Tensor, a: Tensor, b: Tensor, part: Tensor, scale: Tensor) -> Tensor:
     """``weight + scale * wide(b) a``, in fp32."""
-    return weight.float() + scale * (wide(b, part, len(a)) @ a)
+    return weight.float() + scale.float() * (wide(b.float(), part, len(a)) @ a.float())
 
 
 class Adapter(nn.Module):
@@ -80,7 +80,7 @@ def add_adapters(model: Any, rank: int, seed_for: Callable[[str], int]) -> None:
         inputs = linear.weight.shape[1]
         a = torch.empty(len(set(parts)) * rank, inputs).uniform_(-1, 1, generator=generator) / math.sqrt(inputs)
         device = linear.weight.device
-        linear.lora = Adapter(a.to(device), torch.tensor(parts, dtype=torch.uint8, device=device), rank, SCALE)
+        linear.lora = Adapter(a.to(linear.weight), torch.tensor(parts, dtype=torch.uint8, device=device), rank, SCALE)
         for parameter in linear.lora.parameters():
             tensor_parallel.set_defaults_if_not_set_tensor_model_parallel_attributes(parameter)
         linear.register_forward_hook(_add_output)

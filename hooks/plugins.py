@@ -49,6 +49,7 @@ def check_own_tasks(source: DataSource, config: Config) -> None:
 
 _EMBEDDED = {
     "train_procs": "the layout follows from NUM_NODES, NUM_GPUS and TP",
+    "train_dtype": "hosts train in bfloat16; HOST_ARGS takes their flags",
     "lora_rank": "adapters are trained with HOST=local",
     "num_engines": "the number of engines follows from the GPUs",
     "engine_args": "HOST_ARGS takes the host's own --sglang-... or --vllm-... flags",

@@ -96,7 +96,7 @@ def visible_gpus(env: Mapping[str, str]) -> list[str]:
 def engine_options(config: Config, device: Device) -> list[str]:
     """What a server that runs on ``device`` is told by whoever starts it, this pack or a host."""
     options = [
-        "--dtype", "float32" if device == "cpu" else "bfloat16",
+        "--dtype", "bfloat16" if device == "cuda" or config.train_dtype == "bfloat16" else "float32",
         "--max-num-seqs", str(SEQUENCES),
         "--block-size", str(BLOCK_TOKENS),
         "--enable-scale-out", "--disable-uvicorn-access-log",

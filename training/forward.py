@@ -52,7 +52,7 @@ def response_log_probs(
             attention_mask=None,
             packed_seq_params=tree_seq_params(trie.end, trie.deepest, device, DENSE if share else 0),
         )
-    different = token_log_probs(logits[0], targets, vocab_size, temperature, with_entropy)
+    different = token_log_probs(logits[0].float(), targets, vocab_size, temperature, with_entropy)
     log_probs, entropy = (values.index_select(0, places) for values in different)
     return log_probs, entropy
 

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoints.folders import latest, newest_of_run, number_of
 from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length, with_serving_length
+from ..checkpoints.precision import with_train_dtype
 from ..config import Config, ConfigError, load_yaml, write_settings
 from ..data.training_file import DataSource
 from ..hooks.plugins import check_evaluations, check_own_tasks, check_plugins, check_tracker, refuse_ignored
@@ -214,7 +215,7 @@ def scores(
 
 
 def checked(config: Config) -> Config:
-    """The config with a local model folder, TRAIN_PROCS and the engines' length.
+    """The config with a local model folder, TRAIN_PROCS, TRAIN_DTYPE and the engines' length.
 
     Raises:
         MemAgentError: it cannot be trained.
@@ -235,6 +236,8 @@ def checked(config: Config) -> Config:
         check_own_tasks(rows_of(config, file)[0], config)
     folder = local_folder(config.hf_ckpt)
     config = with_train_procs(config.replace(hf_ckpt=str(folder)), folder)
+    if is_rank_zero():  # the others hear it from this one
+        config = with_train_dtype(config, folder, Path(config.save_path))
     copies = config.train_procs // config.trainer_tp
     if config.step_trajectories < copies:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")

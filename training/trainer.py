@@ -12,7 +12,8 @@ With LORA_RANK adapters are trained in place of weights, and the policy without 
 A row without a gradient (advantage 0 and no KL term, or masked as a whole) passes forward alone: it counts in the mean
 and in every statistic of the step, as in the hosts, and costs a third.
 
-Arithmetic is fp32. Log-probs are those of the sampling distribution: logits are divided by TEMPERATURE.
+Arithmetic is fp32, or with TRAIN_DTYPE=bfloat16 Megatron's mixed precision (``precision.py``). Log-probs are
+those of the sampling distribution: logits are divided by TEMPERATURE.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from ..checkpoints.bridge import build_bridge, build_model, to_hf
 from ..checkpoints.checkpoint import TrainState, load_weights
 from ..checkpoints.hf_folder import check_weights
 from ..checkpoints.lora import adapters_off, add_adapters, merged_weights
+from ..checkpoints.precision import train_dtype
 from ..checkpoints.torch_dist import stored_name
 from ..config import Config
 from .forward import response_log_probs
@@ -58,9 +60,10 @@ class Trainer:
         """
         megatron_cpu.prepare()
         join(config.trainer_tp)
+        config = _of_rank_zero(config)
         self.config, self.share = config, share
         self.state = TrainState()
-        self.bridge = build_bridge(config.hf_ckpt, ParallelStates.get_parallel_state())
+        self.bridge = build_bridge(config.hf_ckpt, ParallelStates.get_parallel_state(), dtype=train_dtype(config))
         if not config.torch_dist:
             check_weights(self.bridge.hf_config, config.hf_ckpt)
         self.model = self._starting_model()
@@ -94,7 +97,8 @@ class Trainer:
             adam_beta2=config.adam_beta2,
             # Infinity still measures the gradient norm, it only never clips.
             clip_grad=config.clip_grad or math.inf,
-            params_dtype=torch.float32,
+            params_dtype=train_dtype(config),
+            bf16=train_dtype(config) is torch.bfloat16,
             use_distributed_optimizer=False,
         )
         with megatron_cpu.device_mode():
@@ -249,7 +253,7 @@ class Trainer:
 
     @torch.no_grad()
     def export_hf(self) -> dict[str, Tensor]:
-        """All weights under their Hugging Face names, adapters merged; fp32 CPU copies, on rank 0; ``{}`` elsewhere.
+        """All weights under their Hugging Face names, adapters merged; copies on the CPU, on rank 0; ``{}`` elsewhere.
 
         Collective.
         """
@@ -260,7 +264,14 @@ class Trainer:
 
     def _merged_hf(self) -> Iterator[tuple[str, Tensor]]:
         for name, weight in merged_weights(self.model):
-            yield from to_hf(self.bridge, stored_name(name), weight)
+            yield from to_hf(self.bridge, stored_name(name), weight.to(self.bridge.dtype))
+
+
+def _of_rank_zero(config: Config) -> Config:
+    """With the number format that rank 0 has settled."""
+    told = [config.train_dtype]
+    torch.distributed.broadcast_object_list(told, src=0)
+    return config.replace(train_dtype=told[0])
 
 
 def _picked(values: Sequence[Sequence[float]] | None, indices: Sequence[int]) -> list[Sequence[float]] | None:

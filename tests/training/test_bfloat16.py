@@ -1,0 +1,72 @@
+"""TRAIN_DTYPE: when bfloat16 is taken, how near it stays to float32, and that a resumed run goes on bit for bit."""
+
+import pytest
+import torch
+
+from mem_agent.checkpoints import precision
+from mem_agent.checkpoints.checkpoint import load, save
+from mem_agent.checkpoints.folders import CheckpointError
+from mem_agent.checkpoints.precision import with_train_dtype
+from mem_agent.config import Config, write_settings
+from mem_agent.serving.servers import engine_options
+from mem_agent.tests.helpers.tiny_model import make_tiny_model
+from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
+from mem_agent.training.trainer import Trainer
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return make_tiny_model(tmp_path_factory.mktemp("model"), vocab=513, tied=True)
+
+
+def trainer(model, dtype="bfloat16", **settings):
+    return Trainer(make_config(model, train_dtype=dtype, **settings))
+
+
+@pytest.mark.parametrize("settings", [{}, {"lora_rank": 4}])
+def test_losses_and_gradients_are_those_of_float32_within_its_eight_bits(model, settings):
+    rows = make_rows(vocab=513)
+    exact, rounded = (trainer(model, dtype, **settings) for dtype in ("float32", "bfloat16"))
+    for one, other in zip(exact.log_probs(rows), rounded.log_probs(rows), strict=True):
+        assert one == pytest.approx(other, abs=0.03)  # measured: at most 0.011
+    for one, other in zip(train(exact, rows, 3), train(rounded, rows, 3), strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], abs=0.01)
+        assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=0.05)
+    assert {tensor.dtype for tensor in rounded.export_hf().values()} == {torch.bfloat16}
+
+
+def test_steps_too_small_for_bfloat16_add_up_in_the_master_weights(model):
+    """Weights of about 0.02 have steps of 1e-4 in bfloat16; ten of 2e-5 move nearly half of them."""
+    slow = trainer(model, lr=2e-5)
+    before = {name: tensor.clone() for name, tensor in slow.export_hf().items()}
+    train(slow, make_rows(vocab=513), 10)
+    name = "model.layers.0.mlp.down_proj.weight"
+    assert (slow.export_hf()[name] != before[name]).float().mean() > 0.3
+
+
+def test_a_resumed_run_goes_on_bit_for_bit_in_the_format_it_began_with(model, tmp_path):
+    rows, first, second = make_rows(vocab=513), trainer(model), trainer(model)
+    train(first, rows, 2)
+    save(tmp_path, 0, first, {"rollout": 0})
+    load(tmp_path, second)
+    assert train(first, rows, 2) == train(second, rows, 2)
+    assert all(torch.equal(tensor, second.export_hf()[name]) for name, tensor in first.export_hf().items())
+    with pytest.raises(CheckpointError, match="TRAIN_DTYPE=bfloat16"):
+        load(tmp_path, trainer(model, "float32"))
+
+
+@pytest.mark.parametrize("parameters,rate,expected", [
+    (135_000_000, 5.0, "bfloat16"), (135_000_000, 1.9, "float32"), (2_500_000, 5.0, "float32"),
+])
+def test_auto_takes_it_for_large_models_where_it_is_twice_as_fast(model, monkeypatch, parameters, rate, expected):
+    monkeypatch.setattr(precision, "parameter_count", lambda config: parameters)
+    monkeypatch.setattr(precision, "product_rate", lambda dtype: rate if dtype == torch.bfloat16 else 1.0)
+    settled = with_train_dtype(Config(), model)
+    options = engine_options(settled, "cpu")
+    assert settled.train_dtype == expected == options[options.index("--dtype") + 1]
+
+
+def test_a_run_keeps_what_it_began_with(model, tmp_path):
+    write_settings(Config(save_path=str(tmp_path), train_dtype="bfloat16"))
+    assert with_train_dtype(Config(), model, tmp_path).train_dtype == "bfloat16"
+    assert with_train_dtype(Config(train_dtype="float32"), model, tmp_path).train_dtype == "float32"
