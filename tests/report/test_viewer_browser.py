@@ -212,11 +212,11 @@ def test_a_script_that_got_into_the_page_would_not_run(browser, pages):
     page.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [(1280, 900), (400, 850)], ids=["wide", "narrow"])
-@pytest.mark.parametrize(("name", "address"), [
-    ("run", "#rollout=12&question=41&sample=0"), ("run", "#rollout=12&question=666"),
-    ("results", "#length=50&question=7&view=siblings"), ("long", "#length=6400&question=40&sample=3"),
+@pytest.mark.parametrize(("name", "address", "size", "scheme"), [
+    ("run", "#rollout=12&question=41&sample=0", (1280, 900), "light"),
+    ("run", "#rollout=12&question=666", (400, 850), "dark"),
+    ("results", "#length=50&question=7&view=siblings", (400, 850), "light"),
+    ("long", "#length=6400&question=40&sample=3", (1280, 900), "dark"),
 ])
 def test_it_fits_the_window_and_is_readable(opened, pages, tmp_path, name, address, size, scheme):
     page = opened(name, address, size, scheme)
