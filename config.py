@@ -97,7 +97,6 @@ class Config(BaseModel):
     mem_ir_args: str = _setting("", "settings of MEM_IR, as AGENT_ARGS (docs/papers/memory_r.md)")
     answer_url: str = _setting(
         "", "the chat model of answer_utility, http://HOST:PORT or https://HOST/v1; key: ANSWER_KEY or API_KEY")
-    answer_model: str = _setting("", "its name there")
 
     # how much
     num_rollout: int = _setting(100, "training rollouts, each of ROLLOUT_BATCH_SIZE documents", ge=1)

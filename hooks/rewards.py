@@ -86,15 +86,16 @@ def _answer_utility(config: Config, host: HostArgs | None) -> AnswerUtility:
     settings = parse_settings(AnswerUtilitySettings, config.reward_args, "REWARD_ARGS")
     if config.mem_ir != "no":
         raise ConfigError("REWARD=answer_utility needs MEM_IR=no, as its bonus can lift an invalid ranking to the top")
-    if settings.alpha and not (config.answer_url and config.answer_model):
-        raise ConfigError("REWARD=answer_utility asks a chat model; set ANSWER_URL and ANSWER_MODEL, its name there")
+    if settings.alpha and not (config.answer_url and settings.model):
+        raise ConfigError("REWARD=answer_utility asks a chat model; set ANSWER_URL, and its name in REWARD_ARGS: "
+                          "model=NAME")
     wording = load_wording(settings.prompts)
     if not settings.alpha:
         return AnswerUtility(settings)
     from .chat_model import ChatClient, ChatSettings
 
     answering = ChatSettings(
-        url=config.answer_url, model=config.answer_model, key=key_from(os.environ, ("ANSWER_KEY", *KEYS)),
+        url=config.answer_url, model=settings.model, key=key_from(os.environ, ("ANSWER_KEY", *KEYS)),
         concurrency=settings.concurrency, max_output_tokens=settings.max_tokens, temperature=settings.temperature)
     if host is None:
         return AnswerUtility(settings)

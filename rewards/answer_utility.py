@@ -75,6 +75,8 @@ _SCORES = 65_536
 
 @dataclass(frozen=True)
 class AnswerUtilitySettings(RewardSettings):
+    model: str = ""
+    """The chat model's name at ANSWER_URL."""
     tiers: str = "1,2,3,5,8,10"
     alpha: Weight = 1.0
     """Weight of R_ans; 0: the chat model is never asked."""

@@ -46,7 +46,8 @@ def chat():
 @pytest.fixture
 def run(tmp_path, chat):
     def start(args="", **settings):
-        own = {"answer_url": chat.url, "answer_model": "served"}
+        own = {"answer_url": chat.url}
+        args = f"model=served {args}"
         config = Config(**{
             "agent": "chat", "task": "rank_sessions", "reward": "answer_utility", "reward_args": args,
             "train_data": str(tmp_path / "train.jsonl"), "save_path": str(tmp_path / "run"), **own, **settings})
@@ -153,7 +154,7 @@ def test_a_failed_call_is_a_missing_value_and_never_a_score(run, rows, chat):
     assert score(run(), again) == pytest.approx([1.0, 0.6309], abs=5e-5)
 
 
-@pytest.mark.parametrize("settings", [{"answer_model": "other"}, {}])
+@pytest.mark.parametrize("settings", [{"args": "model=other"}, {}])
 def test_a_name_or_key_that_is_wrong_from_the_start_ends_the_run(run, rows, chat, settings):
     chat.key = "" if settings else "right-key-12345"
     with pytest.raises(ConfigError, match="REWARD=answer_utility"):
@@ -239,7 +240,7 @@ def test_a_group_that_began_in_the_warm_up_ends_in_it(run, rows, chat):
 
 
 def test_alpha_0_needs_no_chat_model(run, rows):
-    args = run("alpha=0 beta=1", answer_url="", answer_model="")
+    args = run("alpha=0 beta=1", answer_url="")
     assert score(args, [ranked(rows[0], naming(3), 0, 0), ranked(rows[0], "no", 1, 0)], 0) == [1.0, -1.0]
 
 

@@ -40,7 +40,8 @@ def env(tmp_path, chat):
     entries = json.loads((data / "eval_sifter.json").read_text())
     (data / "eval_sifter.json").write_text(json.dumps(entries[:QUESTIONS]))
     own = {
-        "REWARD_ARGS": f"prompts={POCKET / 'sifter.yaml'}", "HF_CKPT": POCKET / "sifter_start", "ANSWER_URL": chat,
+        "REWARD_ARGS": f"model=frozen-chat prompts={POCKET / 'sifter.yaml'}", "HF_CKPT": POCKET / "sifter_start",
+        "ANSWER_URL": chat,
         "TRAIN_DATA": data / "train.jsonl", "DATA_ROOT": data, "SAVE_PATH": tmp_path / "run",
         "NUM_ROLLOUT": 2, "ROLLOUT_BATCH_SIZE": 4, "N_SAMPLES_PER_PROMPT": 4, "SAVE_INTERVAL": 2, "LR_WARMUP_STEPS": 1,
         "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": 0,
