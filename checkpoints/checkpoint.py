@@ -157,14 +157,8 @@ def _load(folder: Path, trainer: Any) -> dict[str, Any]:
     # Objects are stored as pickles, which megatron-core runs. Without FP8 they hold nothing.
     objects = {key: None for key, value in state["model"].items() if isinstance(value, ShardedObject)}
     state["model"] = {key: value for key, value in state["model"].items() if key not in objects}
-    try:
-        with megatron_cpu.device_mode():
-            loaded = dist_checkpointing.load(state, str(folder))
-    # Reading fails in many types, on all ranks alike, and torch's CheckpointException is not an Exception.
-    except (Exception, CheckpointException) as error:
-        if isinstance(error, MemoryError | torch.OutOfMemoryError):
-            raise
-        raise DamagedCheckpoint(f"{folder}: the checkpoint is damaged: {_cause(error)}") from error
+    with megatron_cpu.device_mode(), damage_named(folder, ".metadata"):
+        loaded = dist_checkpointing.load(state, str(folder))
     trainer.model.load_state_dict(loaded["model"] | objects)
     if "optimizer" in common:
         trainer.optimizer.load_state_dict(loaded["optimizer"])

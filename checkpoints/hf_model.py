@@ -234,6 +234,6 @@ def with_serving_length(config: Config, folder: Path, vocabulary: Vocabulary) ->
         length = positions if config.eval_mode == "direct" else longest_turn(config, vocabulary)
         length = min(length, positions or _UNLIMITED)
     if not 0 < length <= (positions or _UNLIMITED):
-        raise ConfigError(
-            f"ENGINE_MAX_LEN={length}: config.json of the model in {folder} has max_position_embeddings {positions}")
+        raise ConfigError(f"ENGINE_MAX_LEN={length} does not go with max_position_embeddings={positions} in "
+                          f"{folder}/config.json; set another")
     return config.replace(engine_max_len=length)

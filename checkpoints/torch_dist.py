@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch.distributed.checkpoint import FileSystemReader, LoadPlan
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex, TensorStorageMetadata
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
@@ -100,9 +101,9 @@ def damage_named(folder: Path, file: str) -> Iterator[None]:
     """Turn any error from reading a broken file into DamagedCheckpoint: KeyError, UnicodeDecodeError, ..."""
     try:
         yield
-    except Exception as error:
+    except (Exception, CheckpointException) as error:  # torch's is not an Exception
         named = isinstance(error, OSError) and error.filename is not None and not isinstance(error, FileNotFoundError)
-        if named or isinstance(error, MemoryError):  # permissions, a failing disk: not damage
+        if named or isinstance(error, MemoryError | torch.OutOfMemoryError):  # permissions, a failing disk: not damage
             raise
         raise DamagedCheckpoint(f"{folder}: the checkpoint is damaged: {file}: {reason_of(error)}") from error
 

@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mem_agent.checkpoints import hf_folder
 from mem_agent.checkpoints.average import average, main
 from mem_agent.checkpoints.hf_folder import HfTensors
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
@@ -49,15 +48,6 @@ def test_the_mean_is_taken_in_float32_and_cast_back(three, tmp_path):
         assert torch.equal(tensor, mean.bfloat16()), name
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "out").dtype == torch.bfloat16
     assert AutoTokenizer.from_pretrained(tmp_path / "out").encode("Anna") != []
-
-
-def test_averaging_equals_changes_nothing_and_the_sharding_may_differ(three, tmp_path, monkeypatch):
-    monkeypatch.setattr(hf_folder, "SHARD_SIZE", 50_000)
-    average([three[0], shutil.copytree(three[0], tmp_path / "same")], tmp_path / "sharded")
-    assert (tmp_path / "sharded" / "model.safetensors.index.json").exists()
-    average([three[0], tmp_path / "sharded"], tmp_path / "out")
-    first, last = read(three[0]), read(tmp_path / "out")
-    assert all(torch.equal(tensor, last[name]) for name, tensor in first.items())
 
 
 NORM = torch.zeros(64, dtype=torch.bfloat16)

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from mem_agent.checkpoints import checkpoint, hf_folder
 from mem_agent.checkpoints.bridge import build_bridge
 from mem_agent.checkpoints.convert import convert, main
-from mem_agent.checkpoints.folders import CheckpointError
+from mem_agent.checkpoints.folders import TRACKER, CheckpointError
 from mem_agent.checkpoints.hf_folder import UnsupportedModel, check_weights
 from mem_agent.checkpoints.hf_model import load_vocabulary, refuse_foreign_code
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
@@ -28,33 +28,34 @@ from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.training.trainer import Trainer
 
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory) -> tuple[Path, Path, dict[str, torch.Tensor]]:
-    """(model folder, run folder with two checkpoints of one training step, the trained weights)."""
-    model = make_tiny_model(tmp_path_factory.mktemp("model"), architecture="qwen2", heads=4, kv_heads=2)
-    trainer, save_path = Trainer(make_config(model)), tmp_path_factory.mktemp("run")
-    train(trainer, make_rows(), 1)
-    checkpoint.save(save_path, 3, trainer, {})
-    shutil.copytree(save_path / "iter_0000003", save_path / "iter_0000001")
-    return model, save_path, trainer.export_hf()
+Weights = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory) -> tuple[Path, dict[str, torch.Tensor]]:
-    """A model folder and its tensors under their names in a checkpoint, one per layer."""
-    model = make_tiny_model(tmp_path_factory.mktemp("model"), tied=True)
-    tensors = ModelTensors(write_release(model, tmp_path_factory.mktemp("release")))
-    return model, {name: tensors.read(name) for name in tensors.shapes}
+def run(tmp_path_factory) -> tuple[Path, Path, Weights]:
+    """(model folder, run folder with two checkpoints of it, its weights)."""
+    folder = tmp_path_factory.mktemp("run")
+    model, release = make_tiny_model(folder / "model", tied=True), write_release(folder / "model", folder / "run")
+    (folder / "run" / TRACKER).write_text("3")
+    shutil.copytree(release, release.with_name("iter_0000001"))
+    release.rename(release.with_name("iter_0000003"))
+    return model, folder / "run", load_file(model / "model.safetensors")
 
 
-def write_checkpoint(folder: Path, tensors: dict[str, torch.Tensor]) -> Path:
-    folder.mkdir(parents=True)
+@pytest.fixture(scope="module")
+def stored(run) -> Weights:
+    """The weights under their names in a checkpoint, one per layer."""
+    tensors = ModelTensors(run[1] / "iter_0000003")
+    return {name: tensors.read(name) for name in tensors.shapes}
+
+
+def write_checkpoint(folder: Path, tensors: Weights) -> Path:
+    folder.mkdir()
     save_state_dict(tensors, FileSystemWriter(folder), no_dist=True)
     return folder
 
 
-def same_weights(folder: Path, weights: dict[str, torch.Tensor]) -> bool:
+def same_weights(folder: Path, weights: Weights) -> bool:
     found = {name: tensor for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
     return set(found) == set(weights) and all(torch.equal(found[name], weights[name]) for name in weights)
 
@@ -102,10 +103,9 @@ def test_one_checkpoint_several_or_their_mean(run, tmp_path, capsys, options, wr
 
 
 @pytest.mark.parametrize("prefix,per_layer", [("", True), ("module.", False), ("model.module.", True)])
-def test_all_namings_and_paddings_of_a_checkpoint_are_read(plain, tmp_path, prefix, per_layer):
-    model, tensors = plain
-    embedding = tensors["embedding.word_embeddings.weight"]
-    tensors = tensors | {"embedding.word_embeddings.weight": torch.cat([embedding, torch.ones(128, 64)])}
+def test_all_namings_and_paddings_of_a_checkpoint_are_read(run, stored, tmp_path, prefix, per_layer):
+    embedding = stored["embedding.word_embeddings.weight"]
+    tensors = stored | {"embedding.word_embeddings.weight": torch.cat([embedding, torch.ones(128, 64)])}
     if not per_layer:
         parameters = {name.split(".", 3)[3] for name in tensors if name.startswith("decoder.layers.")}
         layers = {p: torch.stack([tensors[f"decoder.layers.{i}.{p}"] for i in range(2)]) for p in parameters}
@@ -113,20 +113,19 @@ def test_all_namings_and_paddings_of_a_checkpoint_are_read(plain, tmp_path, pref
         tensors |= {f"decoder.layers.{parameter}": tensor for parameter, tensor in layers.items()}
     named = {prefix + name: tensor for name, tensor in tensors.items()}
     named |= {"optimizer.state.exp_avg.decoder.final_layernorm.weight": torch.zeros(64), "rng_state": torch.zeros(3)}
-    convert(write_checkpoint(tmp_path / "iter_0000001", named), model, tmp_path / "out")
-    assert same_weights(tmp_path / "out", load_file(model / "model.safetensors"))
+    convert(write_checkpoint(tmp_path / "iter_0000001", named), run[0], tmp_path / "out")
+    assert same_weights(tmp_path / "out", run[2])
 
 
 LAYER, OUTPUT_LAYER = "decoder.layers.1.mlp.linear_fc2.weight", "output_layer.weight"
 
 
 @pytest.mark.parametrize("name,shape", [(LAYER, None), (LAYER, (64, 127)), (OUTPUT_LAYER, (512, 64))])
-def test_what_does_not_fit_is_named_in_one_line_and_nothing_is_written(plain, tmp_path, name, shape, capsys):
-    model, tensors = plain
-    changed = {key: tensor for key, tensor in tensors.items() if key != name}
+def test_what_does_not_fit_is_named_in_one_line_and_nothing_is_written(run, stored, tmp_path, name, shape, capsys):
+    changed = {key: tensor for key, tensor in stored.items() if key != name}
     changed |= {name: torch.zeros(shape)} if shape else {}
     source = write_checkpoint(tmp_path / "iter_0000001", changed)
-    assert main(["--input", str(source), "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
+    assert main(["--input", str(source), "--hf", str(run[0]), "--output", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
     assert name in error and "HF_CKPT" in error and error.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["iter_0000001"]
@@ -162,37 +161,37 @@ class FromAnotherMegatron:
     __module__ = "megatron.of_the_future"
 
 
-def with_planner_data(source: Path, value: object) -> Path:
+def with_planner_data(run: Path, folder: Path, value: object) -> Path:
+    source = shutil.copytree(run / "iter_0000003", folder / "iter_0000003")
     metadata = pickle.loads((source / ".metadata").read_bytes())
     metadata.planner_data = value
     (source / ".metadata").write_bytes(pickle.dumps(metadata))
     return source
 
 
-def test_unknown_classes_of_megatron_are_read_as_nothing(plain, tmp_path, monkeypatch):
-    model, tensors = plain
+def test_unknown_classes_of_megatron_are_read_as_nothing(run, tmp_path, monkeypatch):
+    model, save_path, weights = run
     module: Any = type(sys)("megatron.of_the_future")
     module.FromAnotherMegatron = FromAnotherMegatron
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "megatron.of_the_future", module)
-        source = with_planner_data(write_checkpoint(tmp_path / "iter_0000001", tensors), FromAnotherMegatron())
+        source = with_planner_data(save_path, tmp_path, FromAnotherMegatron())
     convert(source, model, tmp_path / "out")
-    assert same_weights(tmp_path / "out", load_file(model / "model.safetensors"))
+    assert same_weights(tmp_path / "out", weights)
 
 
-def test_nothing_runs(plain, tmp_path):
-    model, tensors = plain
-    source = with_planner_data(write_checkpoint(tmp_path / "iter_0000001", tensors), Attack(tmp_path / "victim"))
+def test_nothing_runs(run, tmp_path):
+    source = with_planner_data(run[1], tmp_path, Attack(tmp_path / "victim"))
     with pytest.raises(CheckpointError, match=r"\.metadata"):
-        convert(source, model, tmp_path / "out")
+        convert(source, run[0], tmp_path / "out")
     assert not (tmp_path / "victim").exists()
 
 
 # --- the model ------------------------------------------------------------------------------------------------------
 
 
-def test_python_that_comes_with_a_model_runs_only_where_it_is_trusted(plain, tmp_path):
-    model = shutil.copytree(plain[0], tmp_path / "mine")
+def test_python_that_comes_with_a_model_runs_only_where_it_is_trusted(run, tmp_path):
+    model = shutil.copytree(run[0], tmp_path / "mine")
     (model / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     for name, kind in (("config.json", "AutoConfig"), ("tokenizer_config.json", "AutoTokenizer")):
         settings = json.loads((model / name).read_text()) | {"auto_map": {kind: "mine.Mine"}, "model_type": "mine"}
@@ -215,8 +214,8 @@ FULL = ["full_attention"] * 3
     ({"num_hidden_layers": 3, "layer_types": FULL}, r"model\.layers\.2"),
     ({"intermediate_size": 96}, "mlp"),
 ])
-def test_weights_that_are_not_those_of_the_config_are_named(plain, tmp_path, change, message):
-    model = shutil.copytree(plain[0], tmp_path / "model")
+def test_weights_that_are_not_those_of_the_config_are_named(run, tmp_path, change, message):
+    model = shutil.copytree(run[0], tmp_path / "model")
     check_weights(build_bridge(model).hf_config, model)
     (model / "config.json").write_text(json.dumps(json.loads((model / "config.json").read_text()) | change))
     with pytest.raises(UnsupportedModel, match=message):
