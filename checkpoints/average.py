@@ -14,38 +14,43 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ..config import SETTINGS_FILE
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
-from .folders import CheckpointError, check_free, complete_folder
-from .hf_folder import HfTensors, copy_model_files, write_shards
-from .hf_model import model_config, shared_settings, write_files
-from .model_card import card_of_mean, write_card
+from .folders import CheckpointError
+from .hf_folder import HfTensors, first_difference, write_model
+from .hf_model import model_config, settings_files
+from .model_card import CARD, card_of_mean
 
-_PROVENANCE = ("transformers_version", "_name_or_path")
+_PROVENANCE = {"transformers_version": None, "_name_or_path": None}
 """Which program or path made a config, not what the model is."""
 
 
 def average(inputs: Sequence[str | Path], output: str | Path, *, force: bool = False) -> None:
     """Write the Hugging Face folder ``output``. Raises CheckpointError where the inputs are not of one model."""
-    folders, output = [Path(folder).resolve() for folder in inputs], Path(output).absolute()
+    folders = [Path(folder).resolve() for folder in inputs]
     if len(set(folders)) < max(2, len(folders)):
         raise CheckpointError(f"to average, name at least 2 different folders, not {' '.join(map(str, inputs))}")
-    check_free(output, force, folders)
     models = [HfTensors(folder) for folder in folders]
-    for folder, model in zip(folders[1:], models[1:], strict=True):
-        _check_equal(f"{folders[0]} and {folder} differ in config.json:", _config(folders[0]), _config(folder))
-        _check_equal(f"{folders[0]} and {folder} differ in shapes:", models[0].shapes, model.shapes)
-        _check_equal(f"{folders[0]} and {folder} differ in number formats:", models[0].codes, model.codes)
+    first, *others = [
+        model_config(folder) | _PROVENANCE | {name: (model.shapes[name], model.codes[name]) for name in model.shapes}
+        for folder, model in zip(folders, models, strict=True)
+    ]
+    for folder, other in zip(folders[1:], others, strict=True):
+        if problem := first_difference(other, first):
+            raise CheckpointError(f"{folder} is not the model in {folders[0]}: {problem}")
+    settings = [settings_files(folder) for folder in folders]
+    files = settings[0] if all(own == settings[0] for own in settings) else {}
+    if files != settings[0]:
+        print(f"warning: {output} gets no {SETTINGS_FILE}: those of the inputs differ", file=sys.stderr)
 
     def mean(name: str) -> list[tuple[str, torch.Tensor]]:
-        total = models[0].read(name).float()
+        total = models[0].read(name).to(torch.float32, copy=True)
         for model in models[1:]:
             total += model.read(name)
         if not torch.isfinite(total).all():
@@ -54,24 +59,7 @@ def average(inputs: Sequence[str | Path], output: str | Path, *, force: bool = F
 
     shapes = models[0].shapes
     sizes = {name: torch.Size(shape).numel() * models[0].dtype(name).itemsize for name, shape in shapes.items()}
-    settings, card = shared_settings(folders), card_of_mean(folders)
-    if settings is None:
-        print(f"warning: {output} gets no {SETTINGS_FILE}: those of the inputs differ", file=sys.stderr)
-    with complete_folder(output) as draft:
-        copy_model_files(folders[0], draft)
-        write_shards(draft, sizes, mean)
-        write_files(settings or {}, draft)
-        write_card(draft, card)
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    return {key: value for key, value in model_config(folder).items() if key not in _PROVENANCE}
-
-
-def _check_equal(of: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    for key in (*one, *other):
-        if one.get(key) != other.get(key):
-            raise CheckpointError(f"{of} {key} {one.get(key)} in the first and {other.get(key)} in the second")
+    write_model(output, folders, sizes, mean, files | {CARD: card_of_mean(folders).encode()}, force=force)
 
 
 @one_line_errors("nothing was written")

@@ -30,7 +30,7 @@ from transformers import AutoConfig, PretrainedConfig
 
 from ..system.errors import reason_of
 from .attention import SDPACoreAttention
-from .hf_folder import DTYPES, UnsupportedModel, hf_shapes
+from .hf_folder import UnsupportedModel, hf_shapes
 from .megatron_cpu import device, device_mode
 
 
@@ -86,12 +86,14 @@ class LocalBridge(LLMBridge):
         return spec
 
     def _get_gptmodel_args(self) -> dict[str, Any]:
-        return {
-            "vocab_size": self.hf_config.vocab_size,
-            "max_sequence_length": self.hf_config.max_position_embeddings,
-            "position_embedding_type": "rope",
-            **_rope_args(self.hf_config),
-        }
+        rope = self.hf_config.rope_parameters
+        args = {"vocab_size": self.hf_config.vocab_size, "position_embedding_type": "rope",
+                "max_sequence_length": self.hf_config.max_position_embeddings, "rotary_base": rope["rope_theta"]}
+        if rope["rope_type"] == "linear":
+            args["seq_len_interpolation_factor"] = rope["factor"]
+        elif rope["rope_type"] == "llama3":
+            args |= {"rope_scaling": True, "rope_scaling_factor": rope["factor"]}
+        return args
 
 
 class _Qwen2(LocalBridge, Qwen2Bridge):
@@ -104,53 +106,33 @@ class _Qwen3(LocalBridge, Qwen3Bridge):
 
 
 class _Llama(LocalBridge, LLaMABridge):
-    def _build_config(self) -> Any:
-        return self._build_base_config(add_qkv_bias=self.hf_config.attention_bias)
+    pass
 
 
 _BRIDGES: dict[str, Callable[..., LocalBridge]] = {"qwen2": _Qwen2, "qwen3": _Qwen3, "llama": _Llama}
 
 
-def _rope_args(hf_config: PretrainedConfig) -> dict[str, Any]:
-    rope = hf_config.rope_parameters
-    args: dict[str, Any] = {"rotary_base": rope["rope_theta"]}
-    if rope["rope_type"] == "linear":
-        args["seq_len_interpolation_factor"] = rope["factor"]
-    elif rope["rope_type"] == "llama3":
-        args |= {"rope_scaling": True, "rope_scaling_factor": rope["factor"]}
-    return args
+_ONLY = {"hidden_act": "silu", "mlp_bias": False, "use_sliding_window": False, "partial_rotary_factor": 1.0}
+_ONLY_ROPE: dict[str, dict[str, Any]] = {
+    "default": {}, "linear": {},
+    "llama3": {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
+}
+"""What the local layer spec and megatron-core's rotary positions compute, by name in ``config.json``."""
 
 
-_LLAMA3_ROPE = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-
-
-def _check_supported(hf_config: PretrainedConfig, where: str) -> None:
-    if hf_config.model_type not in _BRIDGES:
-        raise UnsupportedModel(f"{where}: {hf_config.model_type} is not supported; use Qwen2, Qwen3 or Llama")
-    rope, others = hf_config.rope_parameters, _LLAMA3_ROPE.items()
-    refused = {
-        "dtype": (hf_config.dtype, hf_config.dtype not in (None, *DTYPES.values())),
-        "rope_type": (rope["rope_type"], rope["rope_type"] not in ("default", "linear", "llama3")),
-        "rope_parameters": (rope, rope["rope_type"] == "llama3" and any(rope[key] != value for key, value in others)),
-        "partial_rotary_factor": (rope.get("partial_rotary_factor"), rope.get("partial_rotary_factor", 1.0) != 1.0),
-        "hidden_act": (hf_config.hidden_act, hf_config.hidden_act != "silu"),
-        "mlp_bias": (True, getattr(hf_config, "mlp_bias", False)),
-        "use_sliding_window": (True, getattr(hf_config, "use_sliding_window", False)),
-    }
-    for setting, (value, bad) in refused.items():
-        if bad:
-            raise UnsupportedModel(f"{where}: {hf_config.model_type} with {setting}={value} is not supported")
-
-
-def load_hf_config(hf_dir: str | Path) -> PretrainedConfig:
+def _load_hf_config(hf_dir: str | Path) -> PretrainedConfig:
     """The folder's model configuration, checked to be one that trains exactly here. Raises UnsupportedModel."""
-    if not (Path(hf_dir) / "config.json").is_file():
-        raise UnsupportedModel(f"{hf_dir}: no config.json; expected a Hugging Face model folder")
     try:
         hf_config = AutoConfig.from_pretrained(hf_dir, trust_remote_code=False)
     except Exception as error:  # transformers raises several unrelated types for a config it cannot take
         raise UnsupportedModel(f"{hf_dir}/config.json: {reason_of(error)}") from error
-    _check_supported(hf_config, str(hf_dir))
+    if hf_config.model_type not in _BRIDGES:
+        raise UnsupportedModel(f"{hf_dir}: {hf_config.model_type} is not supported; use Qwen2, Qwen3 or Llama")
+    found = vars(hf_config) | hf_config.rope_parameters
+    wanted = _ONLY_ROPE.get(found["rope_type"], {"rope_type": "default"}) | _ONLY
+    for name, value in wanted.items():
+        if found.get(name, value) != value:
+            raise UnsupportedModel(f"{hf_dir}: {hf_config.model_type} with {name}={found[name]} is not supported")
     if getattr(hf_config, "head_dim", None) is None:
         hf_config.head_dim = hf_config.hidden_size // hf_config.num_attention_heads
     return hf_config
@@ -164,7 +146,7 @@ def build_bridge(
 
     The vocabulary is padded to ``vocab_multiple``, which defaults to the tensor-parallel size.
     """
-    hf_config = load_hf_config(hf_dir)
+    hf_config = _load_hf_config(hf_dir)
     states = parallel_states or ParallelStates(vpp_size=None)
     for name in ("num_attention_heads", "num_key_value_heads"):
         if getattr(hf_config, name) % states.tp_size:
@@ -207,12 +189,8 @@ def to_hf(bridge: LocalBridge, name: str, tensor: torch.Tensor) -> list[tuple[st
     return list(zip(*bridge._weight_to_hf_format(name, tensor), strict=True))
 
 
-def hf_names(bridge: LocalBridge, name: str) -> list[str]:
-    """The Hugging Face tensors that one tensor of ``expected_tensors`` is made of, as ``from_hf`` wants them."""
-    return bridge._weight_name_mapping_mcore_to_hf(name)
-
-
-def from_hf(bridge: LocalBridge, name: str, tensors: list[torch.Tensor]) -> torch.Tensor:
+def from_hf(bridge: LocalBridge, name: str, read: Callable[[str], torch.Tensor]) -> torch.Tensor:
     """The opposite of ``to_hf``; several tensors become one in float32, which holds every supported number exactly."""
     assert bridge.padded_vocab_size == bridge.vocab_size, "whole tensors only"
+    tensors = [read(hf_name) for hf_name in bridge._weight_name_mapping_mcore_to_hf(name)]
     return tensors[0] if len(tensors) == 1 else bridge._weight_to_mcore_format(name, tensors)

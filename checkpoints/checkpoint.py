@@ -13,7 +13,8 @@ converters read.
 A damaged checkpoint is skipped with a warning; the run continues from the newest readable one before it.
 
 ``save``, ``load`` and ``load_weights`` are collective: every rank calls them with the same arguments. Rank 0 checks a
-checkpoint before it is loaded, and all ranks follow its decision.
+checkpoint before it is loaded, and all ranks follow its decision. A trainer has ``model`` and ``optimizer``, which are
+megatron-core's, ``bridge``, ``state`` and ``lora``: the rank of its adapters, or None where all weights are trained.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import random
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,6 +41,7 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.safe_globals import register_safe_globals
 from torch.distributed.checkpoint.api import CheckpointException
 
+from ..system.errors import reason_of
 from ..system.files import remove, write_atomically
 from . import megatron_cpu
 from .bridge import LocalBridge, expected_tensors
@@ -57,26 +59,19 @@ class TrainState:
     """Optimizer steps taken with the training learning rate; warm-up counts these."""
 
 
-class Trained(Protocol):
-    """What is saved, and loaded into: a trainer."""
-
-    model: GPTModel
-    optimizer: Any
-    """megatron-core's."""
-    bridge: LocalBridge
-    state: TrainState
-    lora: dict[str, float] | None
-    """Rank of its adapters; None where all weights are trained."""
-
-
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 
-def save(save_path: str | Path, iteration: int, trainer: Trained, host_state: dict[str, Any]) -> Path:
+def save(save_path: str | Path, iteration: int, trainer: Any, host_state: dict[str, Any]) -> Path:
     """Write ``iter_<iteration>`` and make it the latest; ``host_state`` is any JSON-able dict, given back by load."""
     final = Path(save_path) / f"iter_{iteration:07d}"
     temporary = final.with_name(f".{final.name}.writing")
     first = dist.get_rank() == 0
+    common = {
+        "args": hosts_args(trainer.bridge), "checkpoint_version": 3.0, "iteration": iteration,
+        "steps": trainer.state.steps, "rng_state": _rng_state(), "host_state": host_state, "lora": trainer.lora,
+        "dtype": str(trainer.bridge.dtype),
+    }
     try:
         if first:
             remove(temporary)
@@ -86,10 +81,10 @@ def save(save_path: str | Path, iteration: int, trainer: Trained, host_state: di
         # would run the caller's main module again.
         filesystem_async._results_queue = queue.Queue()
         with megatron_cpu.device_mode():
+            # An optimizer that never stepped has nothing to save.
+            state = _sharded_state(trainer, with_optimizer=bool(trainer.optimizer.state), loading=False)
             dist_checkpointing.save(
-                _sharded_state(trainer) | _common_state(trainer, iteration, host_state),
-                str(temporary),
-                ("torch_dist", 1),
+                state | common, str(temporary), ("torch_dist", 1),
                 preprocess_common_before_consistancy_check=lambda common: {"iteration": common["iteration"]},
             )
         if first:
@@ -122,7 +117,7 @@ def _cause(error: BaseException) -> str:
         return _cause(next(iter(error.failures.values()))[0])
     if error.__cause__ is not None:
         return _cause(error.__cause__)
-    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    line = reason_of(error)
     # torch's file writer hides the operating system's error behind its own.
     return "a file was cut short (disk full, quota or size limit)" if "unexpected pos" in line else line
 
@@ -130,7 +125,7 @@ def _cause(error: BaseException) -> str:
 # --- loading ---------------------------------------------------------------------------------------------------------
 
 
-def load(path: str | Path, trainer: Trained) -> dict[str, Any]:
+def load(path: str | Path, trainer: Any) -> dict[str, Any]:
     """Resume ``trainer`` from a checkpoint of this pack, exactly; gives back the ``host_state`` it was saved with.
 
     ``path`` is the checkpoint, or the folder of its run: then, where the newest is damaged, a whole one before it.
@@ -147,7 +142,7 @@ def load(path: str | Path, trainer: Trained) -> dict[str, Any]:
         f"{last}; no earlier checkpoint is readable; restore a copy, or start over in another SAVE_PATH")
 
 
-def _load(folder: Path, trainer: Trained) -> dict[str, Any]:
+def _load(folder: Path, trainer: Any) -> dict[str, Any]:
     """Raises DamagedCheckpoint, on all ranks, where a file is missing, cut or changed."""
     verdict: list[Any] = [None]
     if dist.get_rank() == 0:
@@ -163,14 +158,8 @@ def _load(folder: Path, trainer: Trained) -> dict[str, Any]:
     # Objects are stored as pickles, which megatron-core runs. Without FP8 they hold nothing.
     objects = {key: None for key, value in state["model"].items() if isinstance(value, ShardedObject)}
     state["model"] = {key: value for key, value in state["model"].items() if key not in objects}
-    try:
-        with megatron_cpu.device_mode():
-            loaded = dist_checkpointing.load(state, str(folder))
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
-    # Reading fails in many types, on all ranks alike, and torch's CheckpointException is not an Exception.
-    except (Exception, CheckpointException) as error:
-        raise DamagedCheckpoint(f"{folder}: the checkpoint is damaged: {_cause(error)}") from error
+    with megatron_cpu.device_mode(), damage_named(folder, ".metadata"):
+        loaded = dist_checkpointing.load(state, str(folder))
     trainer.model.load_state_dict(loaded["model"] | objects)
     if "optimizer" in common:
         trainer.optimizer.load_state_dict(loaded["optimizer"])
@@ -182,23 +171,8 @@ def _load(folder: Path, trainer: Trained) -> dict[str, Any]:
     return host_state
 
 
-def _checked(folder: Path, trainer: Trained) -> dict[str, Any]:
-    """``common.pt``, after every file of the checkpoint was verified."""
-    common = _read_common(folder)
-    _check_adapters(common["lora"], trainer.lora, folder)
-    saved, own = common.get("dtype", "float32"), _dtype_name(trainer)
-    if saved != own:
-        raise CheckpointError(f"{folder} was written with TRAIN_DTYPE={saved}, this run has {own}; set it as it was")
-    tensors = ModelTensors(folder)
-    tensors.check_fit(expected_tensors(trainer.bridge))
-    tensors.check_bytes()
-    with damage_named(folder, "metadata.json"):
-        json.loads((folder / "metadata.json").read_bytes())["sharded_backend"]
-    return common
-
-
-def _read_common(folder: Path) -> dict[str, Any]:
-    """``common.pt`` of a checkpoint of this pack. Raises CheckpointError where another host wrote it."""
+def _checked(folder: Path, trainer: Any) -> dict[str, Any]:
+    """``common.pt``, after every file of the checkpoint was verified. Raises CheckpointError."""
     register_safe_globals()  # argparse.Namespace among them
     with damage_named(folder, "common.pt"):
         check_zip(folder / "common.pt")
@@ -208,16 +182,22 @@ def _read_common(folder: Path) -> dict[str, Any]:
             common = {}
     if "host_state" not in common:
         raise CheckpointError(f"{folder} was not written by this host; to start from its weights, set TORCH_DIST")
-    return common
-
-
-def _check_adapters(saved: dict[str, float] | None, own: dict[str, float] | None, folder: Path) -> None:
-    if saved != own:
-        ranks = [int(lora["rank"]) if lora else 0 for lora in (saved, own)]
+    if common["lora"] != trainer.lora:
+        ranks = [int(lora["rank"]) if lora else 0 for lora in (common["lora"], trainer.lora)]
         raise CheckpointError(
             f"{folder} was written with LORA_RANK={ranks[0]}, this run has LORA_RANK={ranks[1]}; set it as it was, or "
             "convert it to a Hugging Face folder, where adapters are merged, and start from that in another SAVE_PATH"
         )
+    dtypes = [name.removeprefix("torch.") for name in (common.get("dtype", "float32"), str(trainer.bridge.dtype))]
+    if dtypes[0] != dtypes[1]:
+        raise CheckpointError(
+            f"{folder} was written with TRAIN_DTYPE={dtypes[0]}, this run has {dtypes[1]}; set it as it was")
+    tensors = ModelTensors(folder)
+    tensors.check_fit(expected_tensors(trainer.bridge))
+    tensors.check_bytes()
+    with damage_named(folder, "metadata.json"):
+        json.loads((folder / "metadata.json").read_bytes())["sharded_backend"]
+    return common
 
 
 @torch.no_grad()
@@ -237,32 +217,13 @@ def load_weights(path: str | Path, bridge: LocalBridge, model: GPTModel) -> None
 # --- contents --------------------------------------------------------------------------------------------------------
 
 
-def _sharded_state(trainer: Trained, *, with_optimizer: bool | None = None, loading: bool = False) -> dict[str, Any]:
+def _sharded_state(trainer: Any, *, with_optimizer: bool, loading: bool) -> dict[str, Any]:
     """Of the unwrapped model: a wrapper would put its name in front of every key."""
     group = parallel_state.get_data_parallel_group(with_context_parallel=True)
-    model = trainer.model.sharded_state_dict(metadata={"dp_cp_group": group})
-    if with_optimizer is None:
-        with_optimizer = bool(trainer.optimizer.state)  # an optimizer that never stepped has nothing to save
-    if not with_optimizer:
-        return {"model": model}
-    return {"model": model, "optimizer": trainer.optimizer.sharded_state_dict(model, is_loading=loading)}
-
-
-def _common_state(trainer: Trained, iteration: int, host_state: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "args": hosts_args(trainer.bridge),
-        "checkpoint_version": 3.0,
-        "iteration": iteration,
-        "steps": trainer.state.steps,
-        "rng_state": _rng_state(),
-        "host_state": host_state,
-        "lora": trainer.lora,
-        "dtype": _dtype_name(trainer),
-    }
-
-
-def _dtype_name(trainer: Trained) -> str:
-    return str(trainer.bridge.dtype).removeprefix("torch.")
+    state = {"model": trainer.model.sharded_state_dict(metadata={"dp_cp_group": group})}
+    if with_optimizer:
+        state["optimizer"] = trainer.optimizer.sharded_state_dict(state["model"], is_loading=loading)
+    return state
 
 
 def hosts_args(bridge: LocalBridge) -> argparse.Namespace:

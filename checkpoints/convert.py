@@ -25,15 +25,14 @@ import torch
 
 from ..config import SETTINGS_FILE
 from ..system.errors import MemAgentError
-from ..system.files import write_atomically
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .average import average
 from .bridge import build_bridge, expected_tensors, to_hf
-from .folders import CheckpointError, check_free, complete_folder, number_of, numbered, resolve
-from .hf_folder import DTYPES, copy_model_files, write_shards
-from .hf_model import local_folder, settings_of_run, write_files
-from .model_card import add_push_arguments, card_of_run, check_push, push, write_card
+from .folders import CheckpointError, number_of, numbered, resolve
+from .hf_folder import DTYPES, write_model
+from .hf_model import local_folder, model_config, settings_of_run
+from .model_card import CARD, add_push_arguments, card_of_run, check_push, push
 from .torch_dist import ModelTensors
 
 
@@ -41,76 +40,36 @@ def convert(
     source: str | Path, hf_dir: str | Path, output: str | Path, *, force: bool = False, dtype: str | None = None
 ) -> Path:
     """Write the Hugging Face folder ``output``; gives back the checkpoint folder that was read."""
-    output, hf_dir, folder = Path(output).absolute(), Path(hf_dir), resolve(source)
-    check_free(output, force, [folder, hf_dir])
-    bridge = build_bridge(hf_dir)
+    hf_dir, folder = Path(hf_dir), resolve(source)
+    bridge, tensors = build_bridge(hf_dir), ModelTensors(folder)
     expected, target = expected_tensors(bridge), DTYPES[dtype] if dtype else bridge.hf_config.dtype or torch.float32
-    assert isinstance(target, torch.dtype), target
-    tensors = ModelTensors(folder)
     tensors.check_fit(expected)
-    settings, card = settings_of_run(folder.parent), card_of_run(folder.parent, folder.name, hf_dir)
 
     def converted(name: str) -> list[tuple[str, torch.Tensor]]:
         whole = tensors.read(name)[: expected[name][0]]  # cuts vocabulary padding
         return [(hf_name, part.to(target).contiguous()) for hf_name, part in to_hf(bridge, name, whole)]
 
     sizes = {name: torch.Size(shape).numel() * target.itemsize for name, shape in expected.items()}
-    with complete_folder(output) as draft:
-        write_shards(draft, sizes, converted)
-        copy_model_files(hf_dir, draft)
-        write_files(settings, draft)
-        write_card(draft, card)
-        if dtype:
-            _set_dtype(draft / "config.json", dtype)
+    files = settings_of_run(folder.parent) | {CARD: card_of_run(folder.parent, folder.name, hf_dir).encode()}
+    if dtype:
+        config = {name: value for name, value in model_config(hf_dir).items() if name != "torch_dtype"}
+        files["config.json"] = (json.dumps(config | {"dtype": dtype}, indent=2) + "\n").encode()
+    write_model(output, [hf_dir, folder], sizes, converted, files, force=force)
     return folder
 
 
-def _set_dtype(file: Path, dtype: str) -> None:
-    config = json.loads(file.read_text())
-    config.pop("torch_dtype", None)
-    write_atomically(file, (json.dumps(config | {"dtype": dtype}, indent=2) + "\n").encode())
-
-
-def chosen(run: Path, names: Sequence[str]) -> list[Path]:
-    """The checkpoints of ``run`` by their numbers or folder names. Raises CheckpointError."""
-    there = {folder.name: folder for folder in numbered(run)}
-    found = []
-    for name in names:
-        folder = f"iter_{int(name):07d}" if name.isdecimal() else name
-        if folder not in there:
-            raise CheckpointError(f"{run}: no checkpoint {name}; there are {', '.join(there) or 'none'}")
-        found.append(there[folder])
-    return found
-
-
-def _sources(args: argparse.Namespace) -> list[Path]:
-    run = Path(args.input)
-    if args.average:
-        found = chosen(run, args.average)
-        if len(set(found)) < max(2, len(found)):
+def _sources(run: Path, args: argparse.Namespace) -> list[Path]:
+    if names := args.average or ([args.iteration] if args.iteration else []):
+        found = [resolve(run / (f"iter_{int(name):07d}" if name.isdecimal() else name)) for name in names]
+        if args.average and len(set(found)) < max(2, len(found)):
             raise CheckpointError("AVERAGE (--average): name at least 2 different checkpoints")
         return found
-    if args.iteration:
-        return chosen(run, [args.iteration])
     if not args.all:
         return [resolve(run)]
     if args.output or args.push_to_hub:
         raise CheckpointError("SINGLE_ITER=all (--all) writes several folders: leave out OUTPUT (--output) and "
                               "PUSH_TO_HUB (--push-to-hub)")
-    if not (found := numbered(run)):
-        raise CheckpointError(f"{run}: no iter_* checkpoints")
-    return found
-
-
-def _convert_once(source: Path, hf_dir: Path, output: Path, args: argparse.Namespace) -> None:
-    """Convert a checkpoint, unless its model is there."""
-    if (output / "config.json").is_file() and not args.force:
-        print(f"{output} already exists; --force (FORCE=1) converts it again")
-        return
-    convert(source, hf_dir, output, force=args.force, dtype=args.dtype)
-    print(f"{source} -> {output}")
-    if not (output / SETTINGS_FILE).is_file():
-        print(f"no agent settings written: {source.parent} has no {SETTINGS_FILE}")
+    return numbered(run) or [resolve(run)]
 
 
 @one_line_errors("what is not complete was not written")
@@ -130,18 +89,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.push_to_hub:
         check_push(args.push_to_hub)
-    hf_dir, sources, failed = local_folder(args.hf, weights=False), _sources(args), []
+    hf_dir, sources, failed = local_folder(args.hf, weights=False), _sources(Path(args.input), args), []
     models = [folder.parent / "hf" / folder.name for folder in sources]
     if args.output and not args.average:
         models = [Path(args.output)]
     for source, model in zip(sources, models, strict=True):
+        if (model / "config.json").is_file() and not args.force:
+            print(f"{model} already exists; --force (FORCE=1) converts it again")
+            continue
         try:
-            _convert_once(source, hf_dir, model, args)
+            convert(source, hf_dir, model, force=args.force, dtype=args.dtype)
         except MemAgentError as error:
             if not args.all:
                 raise
             print(f"error: {error}", file=sys.stderr)
             failed.append(source.name)
+            continue
+        print(f"{source} -> {model}")
+        if not (model / SETTINGS_FILE).is_file():
+            print(f"no agent settings written: {source.parent} has no {SETTINGS_FILE}")
     if failed:
         raise CheckpointError(f"not converted: {', '.join(failed)}; the lines above say why")
     output = models[-1]

@@ -7,7 +7,6 @@ to set a run back.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -33,12 +32,10 @@ def latest(save_path: str | Path) -> Path | None:
     if not tracker.is_file():
         return None
     text = tracker.read_text(errors="replace").strip()
-    if text != "release" and re.fullmatch(r"[0-9]{1,18}", text) is None:
-        raise CheckpointError(f"{tracker} holds {text[:40]!r}; write the number of a checkpoint{_numbers(save_path)}")
-    folder = tracker.with_name("release" if text == "release" else f"iter_{int(text):07d}")
-    if not folder.is_dir():
-        raise CheckpointError(
-            f"{tracker} names {folder.name}, which is not there; write a good number into it{_numbers(save_path)}")
+    folder = tracker.parent / ("release" if text == "release" else f"iter_{text:0>7}")
+    if not text or not folder.is_dir():
+        raise CheckpointError(f"{tracker} holds {text[:40]!r}, and there is no {folder.name[:40]}; write the number "
+                              f"of a checkpoint into it; there are {_names(save_path)}")
     return folder
 
 
@@ -71,14 +68,11 @@ def numbered(save_path: str | Path) -> list[Path]:
 
 def before(folder: Path) -> list[Path]:
     """The checkpoints of the same run before ``folder``, oldest first."""
-    if not is_numbered(folder):
-        return []
     return [other for other in numbered(folder.parent) if number_of(other) < number_of(folder)]
 
 
-def _numbers(save_path: str | Path) -> str:
-    there = [str(number_of(folder)) for folder in numbered(save_path)]
-    return f", {' or '.join(there[-3:])}" if there else ", such as 99"
+def _names(save_path: str | Path) -> str:
+    return ", ".join(folder.name for folder in numbered(save_path)) or "none"
 
 
 def resolve(path: str | Path) -> Path:
@@ -87,8 +81,8 @@ def resolve(path: str | Path) -> Path:
     itself = path.is_dir() and (is_numbered(path) or (path / ".metadata").exists())
     folder = path if itself else latest(path)
     if folder is None:
-        there = ", ".join(other.name for other in numbered(path.parent)) or "none beside it"
-        raise CheckpointError(f"{path}: no torch_dist checkpoint, and no {TRACKER} in it; there are {there}")
+        raise CheckpointError(f"{path}: no torch_dist checkpoint, and no {TRACKER} in it; in {path.parent} there are "
+                              f"{_names(path.parent)}")
     return folder
 
 
@@ -114,9 +108,19 @@ def prune(save_path: str | Path, keep: int) -> None:
 
 
 @contextlib.contextmanager
-def complete_folder(output: Path) -> Iterator[Path]:
-    """A folder to write into; it takes the place of ``output`` when the block ends without an error."""
-    output = Path(os.path.realpath(output))  # a link stays a link
+def complete_folder(output: Path, force: bool, made_of: Sequence[Path]) -> Iterator[Path]:
+    """A folder to write into; it takes the place of ``output`` when the block ends without an error.
+
+    Raises:
+        CheckpointError: ``output`` exists and is not to be replaced (``force``), or holds one of the folders that it
+            is made of.
+    """
+    output = output.resolve()  # a link stays a link
+    for folder in made_of:
+        if folder.resolve().is_relative_to(output):
+            raise CheckpointError(f"{output}: would overwrite its own input {folder}; name another output")
+    if output.exists() and not (force and output.is_dir()):
+        raise CheckpointError(f"{output}: exists already; set FORCE=1 (--force) to replace it, or name another output")
     output.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder(f".{output.name}.writing-", output.parent) as scratch:
         draft = scratch / "draft"
@@ -126,14 +130,3 @@ def complete_folder(output: Path) -> Iterator[Path]:
         if output.exists():
             output.rename(scratch / "replaced")
         draft.rename(output)
-
-
-def check_free(output: Path, force: bool, made_of: Sequence[Path] = ()) -> None:
-    """Raises CheckpointError where ``output`` may not be written: it exists and is not to be replaced (``force``), or
-    holds one of the folders that it is made of.
-    """
-    for folder in made_of:
-        if folder.resolve().is_relative_to(output.resolve()):
-            raise CheckpointError(f"{output}: would overwrite its own input {folder}; name another output")
-    if output.exists() and not (force and output.is_dir()):
-        raise CheckpointError(f"{output}: exists already; set FORCE=1 (--force) to replace it, or name another output")

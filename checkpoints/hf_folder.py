@@ -1,6 +1,6 @@
 """Hugging Face model folders: what the config asks for, what the files hold, and writing one. Needs no Megatron.
 
-Reading maps one file at a time and copies one tensor out of it, so memory stays near that tensor.
+Files are mapped for reading, so memory stays near the tensor that is read; writing makes one shard at a time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from huggingface_hub import split_state_dict_into_shards_factory
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from ..system.errors import MemAgentError, reason_of
-from ..system.files import DiskFull, naming, write_atomically
+from ..system.errors import MemAgentError
+from ..system.files import DiskFull, naming
+from .folders import complete_folder
 from .hf_model import TOKENIZER_FILES
 
 if TYPE_CHECKING:
@@ -41,49 +42,35 @@ class UnsupportedModel(MemAgentError):
 class HfTensors:
     """Every tensor in a folder's safetensors files: of the index where there is one, else of all files."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.codes: dict[str, str] = {}
         """Number formats as safetensors names them, such as BF16."""
-        self._files: dict[str, Path] = {}
-        self._open: tuple[Path, Any] | None = None
-        index = _index(Path(folder))
-        for file in sorted(set(index.values())) or sorted(Path(folder).glob("*.safetensors")):
+        self._files: dict[str, Any] = {}
+        index: dict[str, str] = {}
+        if (folder / _INDEX).is_file():
+            index = json.loads((folder / _INDEX).read_bytes())["weight_map"]
+        for file in sorted(set(index.values())) or sorted(path.name for path in folder.glob("*.safetensors")):
             try:
-                with safe_open(file, "pt") as tensors:
-                    for name in tensors.keys():
-                        if not name.endswith(_IGNORED) and (not index or index.get(name) == file):
-                            entry = tensors.get_slice(name)
-                            self.shapes[name] = tuple(entry.get_shape())
-                            self.codes[name], self._files[name] = entry.get_dtype(), file
+                tensors = safe_open(folder / file, "pt")
             except (SafetensorError, OSError) as error:
-                raise UnsupportedModel(f"{file}: not readable as safetensors: {error}") from None
+                raise UnsupportedModel(f"{folder / file}: not readable as safetensors: {error}") from None
+            for name in tensors.keys():
+                if not name.endswith(_IGNORED) and (not index or index.get(name) == file):
+                    entry = tensors.get_slice(name)
+                    self.shapes[name], self.codes[name] = tuple(entry.get_shape()), entry.get_dtype()
+                    self._files[name] = tensors
         if not self.shapes:
             raise UnsupportedModel(f"{folder}: no *.safetensors weights")
 
     def read(self, name: str) -> torch.Tensor:
-        file = self._files[name]
-        if self._open is None or self._open[0] != file:  # one at a time: its header is read each time it is opened
-            self._open = file, safe_open(file, "pt")
-        tensor: torch.Tensor = self._open[1].get_tensor(name)
+        tensor: torch.Tensor = self._files[name].get_tensor(name)
         return tensor
 
     def dtype(self, name: str) -> torch.dtype:
         if self.codes[name] not in _CODES:
-            raise UnsupportedModel(f"{self._files[name]}: {name} is stored as {self.codes[name]}; supported are "
-                                   f"{', '.join(DTYPES)}")
+            raise UnsupportedModel(f"{name} is stored as {self.codes[name]}; supported are {', '.join(DTYPES)}")
         return _CODES[self.codes[name]]
-
-
-def _index(folder: Path) -> dict[str, Path]:
-    """Where the index says that each tensor is, in this folder; empty where there is no index."""
-    if not (folder / _INDEX).is_file():
-        return {}
-    try:
-        files = json.loads((folder / _INDEX).read_bytes())["weight_map"]
-    except (ValueError, KeyError) as error:
-        raise UnsupportedModel(f"{folder / _INDEX}: cannot be read: {reason_of(error)}") from None
-    return {name: folder / file for name, file in files.items()}
 
 
 def hf_shapes(hf_config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
@@ -98,46 +85,64 @@ def hf_shapes(hf_config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def check_weights(hf_config: PretrainedConfig, folder: str | Path) -> None:
-    """Raise UnsupportedModel, naming the first tensor that is missing, too much or of another shape.
+def check_weights(hf_config: PretrainedConfig, folder: str | Path) -> HfTensors:
+    """The tensors in ``folder``. Only the file headers are read.
 
     Loading would otherwise fail deep inside a library, or, with fewer layers in the config than in the files, not at
-    all. Only the file headers are read.
+    all.
+
+    Raises:
+        UnsupportedModel: one of the config's is missing, too much or of another shape.
     """
-    wanted, found = hf_shapes(hf_config), HfTensors(folder).shapes
+    tensors = HfTensors(Path(folder))
     if hf_config.tie_word_embeddings:
-        found.pop("lm_head.weight", None)
+        tensors.shapes.pop("lm_head.weight", None)
+    if problem := first_difference(tensors.shapes, hf_shapes(hf_config)):
+        raise UnsupportedModel(f"{folder} and its config.json differ: {problem}")
+    return tensors
+
+
+def first_difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+    """The first entry that is missing, too much or another, in words; None where all are equal."""
     for name in (*wanted, *found):
         if found.get(name) != wanted.get(name):
-            stored, asked = found.get(name, "missing"), wanted.get(name, "none")
-            raise UnsupportedModel(f"{folder}: {name} is {stored}, its config.json asks for {asked}")
+            return f"{name} is {found.get(name, 'missing')} and should be {wanted.get(name, 'absent')}"
+    return None
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def write_shards(
-    folder: Path, sizes: Mapping[str, int], made: Callable[[str], Sequence[tuple[str, torch.Tensor]]]
+def write_model(
+    output: str | Path, made_of: Sequence[Path], sizes: Mapping[str, int],
+    made: Callable[[str], Sequence[tuple[str, torch.Tensor]]], files: Mapping[str, bytes], *, force: bool,
 ) -> None:
-    """Weights files of at most SHARD_SIZE, or one tensor, with an index if there are several.
+    """The model folder ``output``; it appears when it is complete.
+
+    Weights files have at most SHARD_SIZE, or one tensor; there is an index if there are several.
 
     Args:
+        made_of: the folders that it is made of; configuration and tokenizer are those of the first.
         sizes: bytes of each name, in the order in which they are written.
         made: the named tensors of a name.
+        files: what else is in it, by name.
+        force: whether it may replace a folder that is there.
     """
     plan = split_state_dict_into_shards_factory(
         dict(sizes), get_storage_size=int, filename_pattern="model{suffix}.safetensors", max_shard_size=SHARD_SIZE
     )
     weight_map: dict[str, str] = {}
-    total = 0
-    for file, names in plan.filename_to_tensors.items():
-        tensors = dict(pair for name in names for pair in made(name))
-        save_weights(tensors, folder / file)
-        weight_map |= dict.fromkeys(tensors, file)
-        total += sum(tensor.nbytes for tensor in tensors.values())
-    if plan.is_sharded:
-        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-        write_atomically(folder / _INDEX, (json.dumps(index, indent=2) + "\n").encode())
+    with complete_folder(Path(output), force, made_of) as draft:
+        copy_model_files(made_of[0], draft)
+        for name, content in files.items():
+            (draft / name).write_bytes(content)
+        for file, names in plan.filename_to_tensors.items():
+            tensors = dict(pair for name in names for pair in made(name))
+            save_weights(tensors, draft / file)
+            weight_map |= dict.fromkeys(tensors, file)
+        if plan.is_sharded:
+            index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": weight_map}
+            (draft / _INDEX).write_text(json.dumps(index, indent=2) + "\n")
 
 
 def save_weights(tensors: dict[str, torch.Tensor], path: Path) -> None:

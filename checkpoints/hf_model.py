@@ -14,19 +14,18 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from huggingface_hub.errors import HTTPError
 
 from ..agents import longest_turn
 from ..agents.vocabulary import Vocabulary
 from ..config import READING, SETTINGS_FILE, Config, ConfigError, read_yaml
 from ..system.errors import reason_of
-from ..system.files import write_atomically
 from ..system.text import one_line
 
 AGENT_FIELDS = tuple(map(str.upper, READING))
@@ -37,6 +36,8 @@ TOKENIZER_FILES = ("tokeniz*", "vocab*", "merges*", "special_tokens*", "added_to
 _WEIGHTS = ["*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.h5", "*.msgpack", "*.onnx"]
 _HEAD = "# How this model was trained to read. Evaluation takes these settings where its environment has none.\n"
 _REMEDY = "look at its code, and set TRUST_REMOTE_CODE=1 to run it"
+HUB_ERRORS = (HTTPError, OSError, ValueError)
+"""No connection, what the hub answers, a bad name, and a token that no header can hold."""
 _UNLIMITED = 2**30
 _STEP = 64
 """What an engine's context is rounded up to: a template that is a token longer, say by a host's own chat template
@@ -54,20 +55,17 @@ def local_folder(name: str, variable: str = "HF_CKPT", *, weights: bool = True) 
     """
     if not name:
         raise ConfigError(f"{variable} is not set; name a Hugging Face model folder or hub id")
-    folder = Path(name)
-    if folder.is_dir():
+    if (folder := Path(name)).is_dir():
         if not (folder / "config.json").is_file():
-            models = sorted(folder.glob("hf/*/config.json"))
-            near = f"; a model is in {models[-1].parent}" if models else ""
-            raise ConfigError(f"{variable}={name!r}: the folder has no config.json{near}")
+            raise ConfigError(f"{variable}={name!r}: the folder has no config.json; converted models are in its hf/*")
         return folder
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
         raise ConfigError(f"{variable}={name!r}: no such folder")
     try:
         return Path(snapshot_download(name, ignore_patterns=None if weights else _WEIGHTS))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = one_line(str(error), 200)
-        raise ConfigError(f"{variable}={name!r}: no such folder, and its download failed: {reason}") from None
+    except HUB_ERRORS as error:
+        raise ConfigError(
+            f"{variable}={name!r}: no such folder, and its download failed: {reason_of(error)}") from None
 
 
 def model_config(folder: Path, file: str = "config.json") -> dict[str, Any]:
@@ -100,12 +98,8 @@ def load_vocabulary(folder: Path | str, trusted: bool = False) -> Vocabulary:
         known = {"local_files_only": not trusted, "trust_remote_code": trusted}
         return Vocabulary(AutoTokenizer.from_pretrained(folder, **known))
     except Exception as error:  # for a damaged file every tokenizer class has errors of its own, KeyError among them
-        if not trusted and "trust_remote_code" in str(error):
-            raise ConfigError(f"the tokenizer of {folder} needs Python code of its own; {_REMEDY}") from None
-        raise ConfigError(
-            f"the tokenizer of {folder} cannot be used ({reason_of(error)}); "
-            "the folder needs the model's tokenizer.json"
-        ) from error
+        remedy = _REMEDY if "trust_remote_code" in str(error) else "the folder needs the model's tokenizer.json"
+        raise ConfigError(f"the tokenizer of {folder} cannot be used ({reason_of(error)}); {remedy}") from error
 
 
 def tokenizer_hash(folder: Path) -> str:
@@ -140,7 +134,7 @@ def settings_of_run(run: Path) -> dict[str, bytes]:
     """Files for a model that was trained in ``run``, by name; none where the run has left no settings.
 
     Raises:
-        ConfigError: what it has left is damaged, or names prompts that are gone.
+        ConfigError: what it has left is damaged.
     """
     source = run / SETTINGS_FILE
     if not source.is_file():
@@ -148,23 +142,14 @@ def settings_of_run(run: Path) -> dict[str, bytes]:
     settings = {name: value for name, value in read_yaml(source).items() if name in AGENT_FIELDS}
     files: dict[str, bytes] = {}
     if settings.get("MEM_PROMPTS"):
-        prompts = Path(settings["MEM_PROMPTS"])
-        if not prompts.is_file():
-            raise ConfigError(f"{source}: MEM_PROMPTS={str(prompts)!r} is gone; put it back, or remove {source}")
-        files[PROMPTS_FILE], settings["MEM_PROMPTS"] = prompts.read_bytes(), PROMPTS_FILE
+        files[PROMPTS_FILE], settings["MEM_PROMPTS"] = Path(settings["MEM_PROMPTS"]).read_bytes(), PROMPTS_FILE
     return files | {SETTINGS_FILE: (_HEAD + yaml.safe_dump({"mem_agent": settings}, sort_keys=False)).encode()}
 
 
-def shared_settings(models: Sequence[Path]) -> dict[str, bytes] | None:
-    """The files that all of ``models`` have alike; None where they differ."""
-    paths = [[model / SETTINGS_FILE, model / PROMPTS_FILE] for model in models]
-    files = [{path.name: path.read_bytes() for path in of_model if path.is_file()} for of_model in paths]
-    return files[0] if all(of_model == files[0] for of_model in files) else None
-
-
-def write_files(files: Mapping[str, bytes], folder: Path) -> None:
-    for name, content in files.items():
-        write_atomically(folder / name, content)
+def settings_files(model: Path) -> dict[str, bytes]:
+    """The files that ``settings_of_run`` has left in a model's folder, by name."""
+    files = [model / SETTINGS_FILE, model / PROMPTS_FILE]
+    return {file.name: file.read_bytes() for file in files if file.is_file()}
 
 
 def model_settings(folder: Path) -> dict[str, Any]:
@@ -204,13 +189,11 @@ def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple
     used, default = config.to_mapping(), Config().to_mapping()
     taken = {name: value for name, value in own.items() if not env.get(name) and value != default[name]}
     replaced = {name: used[name] for name, value in own.items() if used[name] != value}
-    parts = [f"settings from {file}: {_words(taken)}" if taken else ""]
-    parts += [f"not those of {file}: {_words(replaced)}" if replaced else ""]
-    return config, one_line("; ".join(filter(None, parts)))
-
-
-def _words(settings: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={shlex.quote(str(value))}" for name, value in settings.items())
+    parts = []
+    for title, settings in (("settings from", taken), ("not those of", replaced)):
+        words = " ".join(f"{name}={shlex.quote(str(value))}" for name, value in settings.items())
+        parts += [f"{title} {file}: {words}"] if words else []
+    return config, one_line("; ".join(parts))
 
 
 # --- the context of its engine ---------------------------------------------------------------------------------------
@@ -222,20 +205,20 @@ def with_engine_length(config: Config, folder: Path, vocabulary: Vocabulary) -> 
     ENGINE_MAX_LEN=0 becomes the agent's longest turn, rounded up as far as the model's positions go.
 
     Raises:
-        ConfigError: the longest turn does not fit; the line names what makes it shorter.
+        ConfigError: the longest turn does not fit the engine, or the engine not the model; the line names what makes
+            the turn shorter.
     """
     longest, positions = longest_turn(config, vocabulary), model_positions(folder) or _UNLIMITED
-    settled = _with_length(config, folder, min(-(-longest // _STEP) * _STEP, positions))
-    if longest > settled.engine_max_len:
-        limit = "ENGINE_MAX_LEN" if config.engine_max_len else f"the positions of the model in {folder}"
-        higher = ", or raise ENGINE_MAX_LEN" if longest <= positions else ""
-        shorter = f", or shorten MEM_PROMPTS={config.mem_prompts}" if config.mem_prompts else ""
+    length = config.engine_max_len or min(-(-longest // _STEP) * _STEP, positions)
+    if not longest <= length <= positions:
+        prompts = f" or the texts in MEM_PROMPTS={config.mem_prompts}" if config.mem_prompts else ""
         raise ConfigError(
-            f"the longest turn of AGENT={config.agent} has {longest} tokens with its reply, the engine holds "
-            f"{settled.engine_max_len} ({limit}); lower MEM_CHUNK_TOKENS={config.mem_chunk_tokens}, "
-            f"MEM_MAX_MEMORY={config.mem_max_memory} or MEM_MAX_FINAL={config.mem_max_final}{shorter}{higher}"
+            f"the longest turn of AGENT={config.agent} has {longest} tokens with its reply, the engine holds {length} "
+            f"(ENGINE_MAX_LEN={config.engine_max_len}), the model in {folder} {positions}; set ENGINE_MAX_LEN in "
+            f"between, or lower MEM_CHUNK_TOKENS={config.mem_chunk_tokens}, MEM_MAX_MEMORY={config.mem_max_memory}, "
+            f"MEM_MAX_FINAL={config.mem_max_final}{prompts}"
         )
-    return settled
+    return config.replace(engine_max_len=length)
 
 
 def with_serving_length(config: Config, folder: Path, vocabulary: Vocabulary) -> Config:
@@ -246,17 +229,11 @@ def with_serving_length(config: Config, folder: Path, vocabulary: Vocabulary) ->
     """
     if config.eval_mode == "recurrent":
         return with_engine_length(config, folder, vocabulary)
-    positions = model_positions(folder)
-    if config.eval_mode != "direct":
-        return _with_length(config, folder, min(longest_turn(config, vocabulary), positions or _UNLIMITED))
-    if not (config.engine_max_len or positions):
-        raise ConfigError(f"{folder}/config.json names no max_position_embeddings; set ENGINE_MAX_LEN")
-    return _with_length(config, folder, positions)
-
-
-def _with_length(config: Config, folder: Path, unset: int) -> Config:
-    """ENGINE_MAX_LEN, or ``unset`` where it is 0. Raises ConfigError where the model has fewer positions."""
-    length, positions = config.engine_max_len or unset, model_positions(folder) or _UNLIMITED
-    if length > positions:
-        raise ConfigError(f"ENGINE_MAX_LEN={length}: the model in {folder} has {positions} positions")
+    length, positions = config.engine_max_len, model_positions(folder)
+    if not length:
+        length = positions if config.eval_mode == "direct" else longest_turn(config, vocabulary)
+        length = min(length, positions or _UNLIMITED)
+    if not 0 < length <= (positions or _UNLIMITED):
+        raise ConfigError(f"ENGINE_MAX_LEN={length} does not go with max_position_embeddings={positions} in "
+                          f"{folder}/config.json; set another")
     return config.replace(engine_max_len=length)

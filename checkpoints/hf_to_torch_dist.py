@@ -21,11 +21,10 @@ TORCH_DIST. Tensors go through one at a time, so memory stays near the largest o
 from __future__ import annotations
 
 import argparse
-import functools
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +37,9 @@ from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, Wri
 from ..system.files import write_atomically
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
-from .bridge import LocalBridge, build_bridge, expected_tensors, from_hf, hf_names
+from .bridge import LocalBridge, build_bridge, expected_tensors, from_hf
 from .checkpoint import hosts_args
-from .folders import TRACKER, CheckpointError, check_free, complete_folder
+from .folders import TRACKER, CheckpointError, complete_folder
 from .hf_folder import DTYPES, HfTensors, check_weights
 from .hf_model import local_folder
 from .torch_dist import stacked_name
@@ -53,70 +52,67 @@ _FORMAT = {"sharded_backend": "torch_dist", "sharded_backend_version": 1,
 
 def write_release(hf_dir: str | Path, output: str | Path, *, dtype: str | None = None, force: bool = False) -> Path:
     """Write ``output/release`` and the tracker; gives back the checkpoint folder."""
-    hf_dir, output = Path(hf_dir), Path(output).absolute()
+    hf_dir, output = Path(hf_dir), Path(output)
     if any(output.glob("iter_*")):
         raise CheckpointError(f"{output}: holds the checkpoints of a training run; choose a folder of its own")
-    check_free(output / "release", force, [hf_dir])
     bridge = build_bridge(hf_dir)
-    check_weights(bridge.hf_config, hf_dir)
-    tensors = HfTensors(hf_dir)
-    target = DTYPES[dtype] if dtype else _stored_dtype(bridge, tensors)
+    tensors = check_weights(bridge.hf_config, hf_dir)
+    formats = {tensors.dtype(name) for name in tensors.shapes}
+    if len(formats) > 1 and not dtype:
+        raise CheckpointError(f"{hf_dir} has several number formats ({formats}); choose one with --dtype")
+    target = DTYPES[dtype] if dtype else formats.pop()
     common = {
         "args": hosts_args(bridge), "iteration": 1, "num_floating_point_operations_so_far": 0,
         "checkpoint_version": 3.0,  # below 2.0 Megatron reorders query, key and value
         "content_metadata": {"singleton_local_shards": False, "chained_optim_avoid_prefix": True},
     }
-    with complete_folder(output / "release") as temporary:
+    with complete_folder(output / "release", force, [hf_dir]) as temporary:
         writer = FileSystemWriter(temporary, thread_count=1)
         try:
-            save({}, storage_writer=writer, planner=_Stream(_pieces(bridge, tensors, target)), no_dist=True)
+            save({}, storage_writer=writer, planner=_Stream(bridge, tensors, target), no_dist=True)
         except CheckpointException as error:  # holds the cause and is no Exception
             raise next(iter(error.failures.values()))[0] from None
-        write_atomically(temporary / "common.pt", _saved(common).getvalue())
-        write_atomically(temporary / "metadata.json", json.dumps(_FORMAT).encode())
+        (temporary / "common.pt").write_bytes(_saved(common).getvalue())
+        (temporary / "metadata.json").write_text(json.dumps(_FORMAT))
     write_atomically(output / TRACKER, b"release")
     return output / "release"
 
 
-def _stored_dtype(bridge: LocalBridge, tensors: HfTensors) -> torch.dtype:
-    used = {name for key in expected_tensors(bridge) for name in hf_names(bridge, key)}
-    dtypes = {tensors.dtype(name): name for name in sorted(used)}
-    if len(dtypes) > 1:
-        raise CheckpointError(f"{bridge.hf_config.name_or_path}: several number formats ({', '.join(dtypes.values())}"
-                              " differ); choose one with --dtype")
-    return next(iter(dtypes))
-
-
 # --- contents --------------------------------------------------------------------------------------------------------
 
-_Piece = tuple[WriteItem, Callable[[], torch.Tensor | io.BytesIO]]
 
+class _Stream(DefaultSavePlanner):
+    """Everything in the checkpoint; makes each tensor when the writer comes to it."""
 
-def _pieces(bridge: LocalBridge, tensors: HfTensors, target: torch.dtype) -> Iterator[_Piece]:
-    """Everything in the checkpoint, each with the function that makes its data."""
+    def __init__(self, bridge: LocalBridge, tensors: HfTensors, target: torch.dtype) -> None:
+        super().__init__(flatten_state_dict=False)
+        self._bridge, self._tensors, self._target = bridge, tensors, target
+        self._names: dict[MetadataIndex, str] = {}
 
-    def made(name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        parts = [tensors.read(hf_name) for hf_name in hf_names(bridge, name)]
-        return from_hf(bridge, name, parts).to(target).view(shape)
+    def create_local_plan(self) -> SavePlan:
+        items, layers = [], self._bridge.config.num_layers
+        for name, shape in expected_tensors(self._bridge).items():
+            key, layer = stacked_name(name)
+            offsets, size, whole = (0,) * len(shape), shape, shape
+            if layer is not None:
+                offsets, size, whole = (layer, *offsets), (1, *shape), (layers, *shape)
+            index = MetadataIndex(key, torch.Size(offsets))
+            chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(size))
+            data = TensorWriteData(chunk, TensorProperties(dtype=self._target), torch.Size(whole))
+            items.append(WriteItem(index, WriteItemType.SHARD, tensor_data=data))
+            self._names[index] = name
+        states = [f"layers.{module}._extra_state/shard_{i}_{layers}" for module in _STATEFUL for i in range(layers)]
+        for state in [*states, "final_layernorm._extra_state/shard_0_1"]:
+            items.append(WriteItem(MetadataIndex(f"decoder.{state}"), WriteItemType.BYTE_IO))
+        self.plan = SavePlan(items)
+        return self.plan
 
-    layers = bridge.config.num_layers
-    for name, shape in expected_tensors(bridge).items():
-        key, layer = stacked_name(name)
-        offsets, size, whole = (0,) * len(shape), shape, shape
-        if layer is not None:
-            offsets, size, whole = (layer, *offsets), (1, *shape), (layers, *shape)
-        chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(size))
-        data = TensorWriteData(chunk, TensorProperties(dtype=target), torch.Size(whole))
-        item = WriteItem(MetadataIndex(key, torch.Size(offsets)), WriteItemType.SHARD, tensor_data=data)
-        yield item, functools.partial(made, name, size)
-    states = [f"layers.{module}._extra_state/shard_{i}_{layers}" for module in _STATEFUL for i in range(layers)]
-    for state in [*states, "final_layernorm._extra_state/shard_0_1"]:
-        yield WriteItem(MetadataIndex(f"decoder.{state}"), WriteItemType.BYTE_IO), _no_extra_state
-
-
-def _no_extra_state() -> io.BytesIO:
-    """As Megatron writes it: a list with one state, which without FP8 is an empty tensor."""
-    return _saved([torch.empty(0, dtype=torch.uint8)])
+    def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
+        if write_item.tensor_data is None:
+            # As Megatron writes it: a list with one state, which without FP8 is an empty tensor.
+            return _saved([torch.empty(0, dtype=torch.uint8)])
+        tensor = from_hf(self._bridge, self._names[write_item.index], self._tensors.read)
+        return tensor.to(self._target).view(write_item.tensor_data.chunk.sizes)
 
 
 def _saved(content: Any) -> io.BytesIO:
@@ -124,22 +120,6 @@ def _saved(content: Any) -> io.BytesIO:
     data = io.BytesIO()
     torch.save(content, data)
     return data
-
-
-class _Stream(DefaultSavePlanner):
-    """Makes each piece when the writer comes to it."""
-
-    def __init__(self, pieces: Iterator[_Piece]) -> None:
-        super().__init__(flatten_state_dict=False)
-        self._pieces = {(item.index.fqn, item.index.offset): (item, made) for item, made in pieces}
-
-    def create_local_plan(self) -> SavePlan:
-        self.plan = SavePlan([item for item, _ in self._pieces.values()])
-        return self.plan
-
-    def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
-        _, made = self._pieces[write_item.index.fqn, write_item.index.offset]
-        return made()
 
 
 @one_line_errors("nothing was written")

@@ -10,14 +10,13 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
-from huggingface_hub.errors import HTTPError
 from huggingface_hub.utils import validate_repo_id
 
 from .. import __version__
@@ -27,10 +26,10 @@ from ..data.shards import ShardError, training_files
 from ..system.errors import MemAgentError
 from ..system.files import write_atomically
 from ..system.text import markdown_cell, markdown_table, one_line
+from .hf_model import HUB_ERRORS
 
 CARD = "README.md"
-_REFUSED = (HTTPError, OSError, ValueError)
-"""No connection, what the hub answers, and a token that no header can hold."""
+_TEMPLATE = Path(__file__).with_name("card.jinja")
 _BEGIN, _END, _NONE = "<!-- evaluation -->", "<!-- end of evaluation -->", "Not evaluated yet."
 _PATH = re.compile(r"(?<![\w./~-])~?(?:/[^\s/'\",;:=|()]+)+/?")
 _CACHED = re.compile(r"/models--([^/]+)/snapshots/[^/]+/?$")
@@ -41,10 +40,6 @@ PLACES = (
     "HOST_ROOT", "MEGATRON_ROOT", "NUM_NODES", "NUM_GPUS", "MASTER_ADDR", "RAY_ADDRESS",
 )
 """Settings that a card leaves out: they say nothing about the model."""
-
-
-class CardError(MemAgentError):
-    """A model's card cannot be written or read."""
 
 
 def hub_id(model: str) -> str | None:
@@ -67,18 +62,16 @@ def card_of_run(run: Path, checkpoint: str, model: str | Path) -> str:
     settings = read_yaml(source) if source.is_file() else {}
     start = settings.get("HF_CKPT") or str(model)
     base = hub_id(start)
-    settings |= {"HF_CKPT": base or Path(start).name} if settings else {}
-    rows = [[f"`{name}`", f"`{value}`"] for name, value in shown(settings).items()]
-    data = ModelCardData(
-        base_model=base,
-        library_name="transformers",
-        tags=["mem-agent", "memory-agent", "long-context", "reinforcement-learning"],
-    )
+    name = base or Path(start).name
+    settings |= {"HF_CKPT": name} if settings else {}
+    rows = [[f"`{setting}`", f"`{value}`"] for setting, value in shown(settings).items()]
+    tags = ["mem-agent", "memory-agent", "long-context", "reinforcement-learning"]
     card = ModelCard.from_template(
-        data, str(Path(__file__).with_name("card.jinja")), name=markdown_cell(base or Path(start).name),
-        checkpoint=checkpoint, version=__version__, settings_file=SETTINGS_FILE,
+        ModelCardData(base_model=base, library_name="transformers", tags=tags), str(_TEMPLATE),
+        name=markdown_cell(name), checkpoint=checkpoint, version=__version__, settings_file=SETTINGS_FILE,
         settings=markdown_table(["setting", "value"], rows, ("setting", "value")),
-        data=data_table(str(settings.get("TRAIN_DATA") or "")), command=command(settings) if settings else "",
+        data=data_table(settings["TRAIN_DATA"]) if settings.get("TRAIN_DATA") else "Not recorded.",
+        command=command(settings) if settings else "",
     )
     return f"{card}\n"
 
@@ -101,40 +94,33 @@ def command(settings: Mapping[str, Any]) -> str:
 @cache
 def data_table(train_data: str) -> str:
     """The training files with size and SHA-256."""
-    try:
-        files = [file for file in training_files(train_data) if file.is_file()] if train_data else []
-    except ShardError:
-        files = []
+    files: list[Path] = []
+    with suppress(ShardError):
+        files = [file for file in training_files(train_data) if file.is_file()]
     if not files:
-        gone = f"`{Path(train_data).name}` was no longer on disk when this card was written."
-        return gone if train_data else "Not recorded."
+        return f"`{Path(train_data).name}` was no longer on disk when this card was written."
     rows = [[file.name, file.stat().st_size, f"`{sha256_of(file)}`"] for file in files]
     return markdown_table(["file", "bytes", "sha256"], rows, ("file", "sha256"))
 
 
 def _without_folders(value: Any) -> Any:
     """``a=1,b=/tmp/private/x.json`` is ``a=1,b=x.json``."""
-    if not isinstance(value, str):
-        return value
-    if value.startswith(("/", "~", "./", "../")):
+    if isinstance(value, str) and value.startswith(("/", "~", "./", "../")):
         return Path(value).name
-    return _PATH.sub(lambda found: Path(found[0]).name, value)
+    return _PATH.sub(lambda found: Path(found[0]).name, value) if isinstance(value, str) else value
 
 
 def with_evaluation(card: str, table: str, results: Sequence[EvalResult], file: str | Path = CARD) -> str:
     """The card of ``file`` with ``table`` for what stood between the marks, and ``results`` in its head.
 
     Raises:
-        CardError: it is no card of this pack.
+        MemAgentError: it is no card of this pack.
     """
     before, begin, rest = card.rpartition(_BEGIN)  # the last: what stands before may hold anybody's text
     _, end, after = rest.partition(_END)
     if not (begin and end):
-        raise CardError(f"{file} has no place for an evaluation; convert the checkpoint again")
-    try:
-        found = ModelCard(f"{before}{_BEGIN}\n{table}\n{_END}{after}", ignore_metadata_errors=True)
-    except (ValueError, yaml.YAMLError) as error:
-        raise CardError(f"{file}: its head is no YAML ({' '.join(str(error).split())}); correct it") from None
+        raise MemAgentError(f"{file} has no place for an evaluation; convert the checkpoint again")
+    found = ModelCard(f"{before}{_BEGIN}\n{table}\n{_END}{after}", ignore_metadata_errors=True)
     head: Any = found.data  # ModelCardData, typed by the library as its base
     head.model_name = re.sub(r"\W+", "-", _title(before)) or "model"
     head.eval_results = list(results)
@@ -146,9 +132,9 @@ def _title(card: str) -> str:
 
 
 def read_card(folder: Path) -> str:
-    """Raises CardError where the model in ``folder`` has none."""
+    """Raises MemAgentError where the model in ``folder`` has none."""
     if not (folder / CARD).is_file():
-        raise CardError(f"{folder}: no {CARD}; convert the checkpoint with mem-agent convert")
+        raise MemAgentError(f"{folder}: no {CARD}; convert the checkpoint with mem-agent convert")
     return (folder / CARD).read_text(errors="replace")
 
 
@@ -174,24 +160,28 @@ def add_push_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--private", action="store_true", help="make a new repository of --push-to-hub private")
 
 
-def check_push(repo: str) -> None:
-    """Before any work is done. Raises MemAgentError for a bad name, a missing login or an unreachable hub."""
+@contextmanager
+def _hub(repo: str) -> Iterator[HfApi]:
+    """Raises MemAgentError for a bad name, a missing login or an unreachable hub."""
     try:
-        validate_repo_id(repo)
-        HfApi().whoami()
-    except _REFUSED as error:
+        yield HfApi()
+    except HUB_ERRORS as error:
         reason = one_line(str(error).partition("Bearer ")[0], 200)  # without the token
-        raise MemAgentError(f"--push-to-hub {repo}: {reason}; check ORG/NAME, HF_TOKEN (or `hf auth login`) and "
-                            "HF_ENDPOINT") from None
+        raise MemAgentError(
+            f"--push-to-hub {repo}: {reason}; check ORG/NAME, HF_TOKEN (or `hf auth login`) and HF_ENDPOINT; "
+            f"mem-agent card MODEL --push-to-hub {repo} uploads a model that is there") from None
+
+
+def check_push(repo: str) -> None:
+    """Before any work is done. Raises MemAgentError."""
+    with _hub(repo) as api:
+        validate_repo_id(repo)
+        api.whoami()
 
 
 def push(folder: Path, repo: str, *, private: bool) -> str:
     """The address of the repository that has ``folder`` as its newest commit. Raises MemAgentError."""
-    api = HfApi()
-    try:
+    with _hub(repo) as api:
         url = api.create_repo(repo, private=private, exist_ok=True)
         api.upload_folder(repo_id=url.repo_id, folder_path=folder, commit_message=f"{folder.name}, from mem_agent")
-    except _REFUSED as error:
-        raise MemAgentError(f"{repo}: not pushed ({one_line(str(error), 200)}); {folder} is whole, push it again with "
-                            f"mem-agent card {folder} --push-to-hub {repo}") from None
     return str(url)

@@ -15,23 +15,24 @@ import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch.distributed.checkpoint import FileSystemReader, LoadPlan, ReadItem
+from torch.distributed.checkpoint import FileSystemReader, LoadPlan
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex, TensorStorageMetadata
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
 from ..system.errors import reason_of
 from .folders import CheckpointError, DamagedCheckpoint
+from .hf_folder import first_difference
 from .lora import FIELDS, merged
 
 _NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
 _PREFIX = re.compile(r"^((module|model)\.)+")
 _STACKED = re.compile(r"decoder\.layers\.(?!\d+\.)(.+)")
-OUTPUT_LAYER = "output_layer.weight"
-PADDED = ("embedding.word_embeddings.weight", OUTPUT_LAYER)
+PADDED = {"embedding.word_embeddings.weight", "output_layer.weight"}
 _FUSED = {
     ".input_layernorm.weight": ".self_attention.linear_qkv.layer_norm_weight",
     ".pre_mlp_layernorm.weight": ".mlp.linear_fc1.layer_norm_weight",
@@ -50,21 +51,6 @@ def stored_name(name: str) -> str:
         if name.endswith(own):
             return name.removesuffix(own) + fused
     return name
-
-
-def misfit(found: dict[str, tuple[int, ...]], expected: dict[str, tuple[int, ...]]) -> str | None:
-    """One line about the first tensor that is missing, extra or of the wrong shape; None if all fit.
-
-    A padded vocabulary fits. Its tensors come first, since they tell tied from untied models.
-    """
-    for name in (*PADDED, *expected, *found):
-        stored, wanted = found.get(name, ()), expected.get(name, ())
-        padded = name in PADDED and wanted and stored[:1] > wanted[:1] and stored[1:] == wanted[1:]
-        if stored != wanted and not padded:
-            shapes = f"{list(stored) or 'missing'} in the checkpoint, {list(wanted) or 'missing'} in the model"
-            tied = " (tie_word_embeddings differs)" if name == OUTPUT_LAYER and () in (stored, wanted) else ""
-            return f"{name} is {shapes}{tied}"
-    return None
 
 
 # --- .metadata -------------------------------------------------------------------------------------------------------
@@ -115,13 +101,9 @@ def damage_named(folder: Path, file: str) -> Iterator[None]:
     """Turn any error from reading a broken file into DamagedCheckpoint: KeyError, UnicodeDecodeError, ..."""
     try:
         yield
-    except FileNotFoundError as error:
-        name = Path(error.filename or file).name
-        raise DamagedCheckpoint(f"{folder}: the checkpoint is damaged: {name} is missing") from None
-    except MemoryError:
-        raise
-    except Exception as error:
-        if isinstance(error, OSError) and error.filename is not None:  # permissions, a failing disk: not damage
+    except (Exception, CheckpointException) as error:  # torch's is not an Exception
+        named = isinstance(error, OSError) and error.filename is not None and not isinstance(error, FileNotFoundError)
+        if named or isinstance(error, MemoryError | torch.OutOfMemoryError):  # permissions, a failing disk: not damage
             raise
         raise DamagedCheckpoint(f"{folder}: the checkpoint is damaged: {file}: {reason_of(error)}") from error
 
@@ -135,13 +117,6 @@ def check_zip(file: Path | io.BytesIO) -> None:
 # --- tensors ---------------------------------------------------------------------------------------------------------
 
 
-class _Source(NamedTuple):
-    key: str
-    layer: int | None
-    """Index into the stacked tensor; None if the entry is this tensor alone."""
-    shape: tuple[int, ...]
-
-
 class ModelTensors:
     """The model's tensors in one checkpoint folder (the one with ``.metadata``), by uniform name."""
 
@@ -152,52 +127,50 @@ class ModelTensors:
             with (self._folder / ".metadata").open("rb") as pickled:
                 self._metadata: Metadata = _Unpickler(pickled).load()
             self._reader.set_up_storage_reader(self._metadata, is_coordinator=True)
-            entries = self._metadata.state_dict_metadata.items()
-            self._stored = {key: entry for key, entry in entries if isinstance(entry, TensorStorageMetadata)}
-        found = dict(self._sources())
-        self._adapters = {name: source for name, source in found.items() if ".lora." in name}
-        self._weights = {name: source for name, source in found.items() if name not in self._adapters}
+            self._sources = dict(self._find_sources())
+        self.shapes = {name: shape for name, (_, _, shape) in self._sources.items() if ".lora." not in name}
 
-    def _sources(self) -> Iterator[tuple[str, _Source]]:
-        for key, entry in self._stored.items():
-            if _NOT_MODEL.search(key):
+    def _find_sources(self) -> Iterator[tuple[str, tuple[str, int | None, tuple[int, ...]]]]:
+        """Uniform name, and its key, its index into a stacked tensor (None: it is this one alone) and its shape."""
+        for key, entry in self._metadata.state_dict_metadata.items():
+            if not isinstance(entry, TensorStorageMetadata) or _NOT_MODEL.search(key):
                 continue
             name, shape = _PREFIX.sub("", key), tuple(entry.size)
             stacked = _STACKED.fullmatch(name)
             if stacked is None:
-                yield stored_name(name), _Source(key, None, shape)
+                yield stored_name(name), (key, None, shape)
                 continue
             for layer in range(shape[0]):
-                yield stored_name(f"decoder.layers.{layer}.{stacked[1]}"), _Source(key, layer, shape[1:])
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: source.shape for name, source in self._weights.items()}
+                yield stored_name(f"decoder.layers.{layer}.{stacked[1]}"), (key, layer, shape[1:])
 
     def check_fit(self, expected: dict[str, tuple[int, ...]]) -> None:
-        """Raises CheckpointError where this is a checkpoint of another model."""
-        if problem := misfit(self.shapes, expected):
+        """Raises CheckpointError where this is a checkpoint of another model. A padded vocabulary fits."""
+        found = dict(self.shapes)
+        for name in PADDED & found.keys() & expected.keys():
+            found[name] = (min(found[name][0], expected[name][0]), *found[name][1:])
+        if problem := first_difference(found, expected):
             raise CheckpointError(
                 f"{self._folder} does not fit HF_CKPT (--hf): {problem}; name the model that was trained")
 
     def read(self, name: str) -> torch.Tensor:
         """A tensor of ``shapes``; where it has an adapter, merged in float32."""
-        tensor, module = self._read(self._weights[name]), name.removesuffix(".weight")
-        if f"{module}.lora.a" not in self._adapters:
+        tensor, module = self._read(name), name.removesuffix(".weight")
+        if f"{module}.lora.a" not in self._sources:
             return tensor
-        return merged(tensor, **{field: self._read(self._adapters[f"{module}.lora.{field}"]) for field in FIELDS})
+        return merged(tensor, *(self._read(f"{module}.lora.{field}") for field in FIELDS))
 
-    def _read(self, source: _Source) -> torch.Tensor:
-        stored = self._stored[source.key]
+    def _read(self, name: str) -> torch.Tensor:
+        key, layer, shape = self._sources[name]
+        stored: Any = self._metadata.state_dict_metadata[key]
         offsets, sizes = [0] * len(stored.size), list(stored.size)
-        if source.layer is not None:
-            offsets[0], sizes[0] = source.layer, 1
+        if layer is not None:
+            offsets[0], sizes[0] = layer, 1
         chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
-        with damage_named(self._folder, source.key):
+        with damage_named(self._folder, key):
             target = torch.zeros(sizes, dtype=stored.properties.dtype)
-            items = create_read_items_for_chunk_list(source.key, stored, [chunk])
+            items = create_read_items_for_chunk_list(key, stored, [chunk])
             self._reader.read_data(LoadPlan(items), _Into(target)).wait()
-        return target.view(source.shape)
+        return target.view(shape)
 
     def check_bytes(self) -> None:
         """Read every byte, optimizer included, and verify the checksums. Raises DamagedCheckpoint."""
@@ -215,9 +188,5 @@ class _Into(DefaultLoadPlanner):
         super().__init__()
         self._target = target
 
-    def resolve_tensor(self, read_item: ReadItem) -> torch.Tensor:
-        where = zip(read_item.dest_offsets, read_item.lengths, strict=True)
-        return self._target[tuple(slice(start, start + length) for start, length in where)]
-
-    def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
-        pass
+    def lookup_tensor(self, index: MetadataIndex) -> torch.Tensor:
+        return self._target

@@ -59,7 +59,7 @@ def eval_results(summaries: Sequence[Summary]) -> list[EvalResult]:
 
 
 def add_evaluation(model: Path, folders: Sequence[Path]) -> None:
-    """Raises EvalError where a folder has no results, CardError where the model has no card."""
+    """Raises EvalError where a folder has no results, MemAgentError where the model has no card."""
     results = read_results(folders)
     summaries = {r.folder: [summarise(r.label, cell) for cell in r.cells] for r in results}
     own = summaries[results[-1].folder]

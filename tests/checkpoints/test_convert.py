@@ -13,12 +13,13 @@ from safetensors.torch import load_file
 from torch.distributed.checkpoint import FileSystemWriter, save_state_dict
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mem_agent.checkpoints import checkpoint, folders, hf_folder
+from mem_agent.checkpoints import checkpoint, hf_folder
 from mem_agent.checkpoints.bridge import build_bridge
 from mem_agent.checkpoints.convert import convert, main
-from mem_agent.checkpoints.folders import CheckpointError
+from mem_agent.checkpoints.folders import TRACKER, CheckpointError
 from mem_agent.checkpoints.hf_folder import UnsupportedModel, check_weights
-from mem_agent.checkpoints.hf_model import load_vocabulary, local_folder, refuse_foreign_code
+from mem_agent.checkpoints.hf_model import load_vocabulary, refuse_foreign_code
+from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.checkpoints.torch_dist import ModelTensors
 from mem_agent.config import ConfigError
 from mem_agent.system.files import DiskFull
@@ -27,54 +28,50 @@ from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.training.trainer import Trainer
 
-
-@pytest.fixture(scope="module", params=[("qwen3", True), ("qwen2", False), ("llama", True)], ids=str)
-def run(request, tmp_path_factory) -> tuple[Path, Path, dict[str, torch.Tensor]]:
-    """(model folder, run folder with one trained checkpoint, the trained weights)."""
-    architecture, tied = request.param
-    folder = tmp_path_factory.mktemp("model")
-    model = make_tiny_model(folder, architecture=architecture, tied=tied, heads=4, kv_heads=2)
-    trainer, save_path = Trainer(make_config(model)), tmp_path_factory.mktemp("run")
-    train(trainer, make_rows(), 1)
-    checkpoint.save(save_path, 3, trainer, {})
-    return model, save_path, trainer.export_hf()
+Weights = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory) -> tuple[Path, dict[str, torch.Tensor]]:
-    """A model folder and its tensors under their names in a checkpoint, one per layer."""
-    model = make_tiny_model(tmp_path_factory.mktemp("model"), architecture="qwen3", tied=True)
-    trainer, save_path = Trainer(make_config(model)), tmp_path_factory.mktemp("run")
-    checkpoint.save(save_path, 0, trainer, {})
-    tensors = ModelTensors(save_path / "iter_0000000")
-    return model, {name: tensors.read(name) for name in tensors.shapes}
+def run(tmp_path_factory) -> tuple[Path, Path, Weights]:
+    """(model folder, run folder with two checkpoints of it, its weights)."""
+    folder = tmp_path_factory.mktemp("run")
+    model, release = make_tiny_model(folder / "model", tied=True), write_release(folder / "model", folder / "run")
+    (folder / "run" / TRACKER).write_text("3")
+    shutil.copytree(release, release.with_name("iter_0000001"))
+    release.rename(release.with_name("iter_0000003"))
+    return model, folder / "run", load_file(model / "model.safetensors")
 
 
-def write_checkpoint(folder: Path, tensors: dict[str, torch.Tensor]) -> Path:
-    folder.mkdir(parents=True)
+@pytest.fixture(scope="module")
+def stored(run) -> Weights:
+    """The weights under their names in a checkpoint, one per layer."""
+    tensors = ModelTensors(run[1] / "iter_0000003")
+    return {name: tensors.read(name) for name in tensors.shapes}
+
+
+def write_checkpoint(folder: Path, tensors: Weights) -> Path:
+    folder.mkdir()
     save_state_dict(tensors, FileSystemWriter(folder), no_dist=True)
     return folder
 
 
-def same_weights(folder: Path, weights: dict[str, torch.Tensor]) -> bool:
+def same_weights(folder: Path, weights: Weights) -> bool:
     found = {name: tensor for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
     return set(found) == set(weights) and all(torch.equal(found[name], weights[name]) for name in weights)
 
 
-def left(folder: Path) -> list[str]:
-    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*"))
-
-
-def test_a_trained_checkpoint_converts_bit_for_bit(run, tmp_path):
-    model, save_path, weights = run
-    convert(save_path / "iter_0000003", model, tmp_path / "out")
-    assert same_weights(tmp_path / "out", weights)
+@pytest.mark.parametrize("architecture,tied", [("qwen3", True), ("qwen2", False), ("llama", True)])
+def test_a_trained_checkpoint_converts_bit_for_bit(tmp_path, architecture, tied):
+    model = make_tiny_model(tmp_path / "model", architecture=architecture, tied=tied, heads=4, kv_heads=2)
+    trainer = Trainer(make_config(model))
+    train(trainer, make_rows(), 1)
+    checkpoint.save(tmp_path / "run", 3, trainer, {})
+    assert convert(tmp_path / "run", model, tmp_path / "out") == tmp_path / "run" / "iter_0000003"
+    assert same_weights(tmp_path / "out", trainer.export_hf())
     loaded: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not any(loaded[1].values())
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
-    chat = [{"role": "user", "content": "Where is Anna?"}]
+    tokenizer, chat = AutoTokenizer.from_pretrained(tmp_path / "out"), [{"role": "user", "content": "Where is Anna?"}]
     assert tokenizer.apply_chat_template(chat) == AutoTokenizer.from_pretrained(model).apply_chat_template(chat)
-    assert left(tmp_path)[0] == "out"
 
 
 def test_shards_keep_to_their_size_and_are_indexed(run, tmp_path, monkeypatch):
@@ -87,33 +84,28 @@ def test_shards_keep_to_their_size_and_are_indexed(run, tmp_path, monkeypatch):
     assert index["metadata"]["total_size"] == sum(t.nbytes for t in weights.values())
     for file in set(index["weight_map"].values()):
         tensors = load_file(tmp_path / "out" / file)
-        qkv_or_gate_up = sum(t.nbytes for t in tensors.values()) <= 50_000 or len(tensors) <= 3
-        assert qkv_or_gate_up, file
+        assert sum(t.nbytes for t in tensors.values()) <= 50_000 or len(tensors) <= 3, file  # q, k, v; gate, up
 
 
-def test_the_number_format_is_the_models_or_the_one_asked_for(run, tmp_path):
+@pytest.mark.parametrize("options,written", [
+    ([], ["iter_0000003"]), (["--iteration", "1"], ["iter_0000001"]),
+    (["--iteration", "iter_0000001"], ["iter_0000001"]), (["--all"], ["iter_0000001", "iter_0000003"]),
+    (["--average", "1", "3"], ["average_1_3", "iter_0000001", "iter_0000003"]),
+])
+def test_one_checkpoint_several_or_their_mean(run, tmp_path, capsys, options, written):
     model, save_path, weights = run
-    convert(save_path, model, tmp_path / "out", dtype="bfloat16")
-    assert same_weights(tmp_path / "out", {name: tensor.bfloat16() for name, tensor in weights.items()})
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "bfloat16"
-    convert(save_path, tmp_path / "out", tmp_path / "again")
-    assert same_weights(tmp_path / "again", {name: tensor.bfloat16() for name, tensor in weights.items()})
+    arguments = ["--input", str(shutil.copytree(save_path, tmp_path / "run")), "--hf", str(model), *options]
+    assert main(arguments) == 0
+    models = sorted((tmp_path / "run" / "hf").iterdir())
+    assert [folder.name for folder in models] == written and all(same_weights(folder, weights) for folder in models)
+    assert main([*arguments[:4], "--iteration", "4"]) == 1 and "iter_0000003" in capsys.readouterr().err
+    assert main([*arguments[:4], "--all", "--output", str(tmp_path / "out")]) == 1
 
 
-def test_the_folder_above_stands_for_the_checkpoint_its_tracker_names(run, tmp_path):
-    model, save_path, weights = run
-    assert convert(save_path, model, tmp_path / "out") == save_path / "iter_0000003"
-    released = tmp_path / "released"
-    shutil.copytree(save_path / "iter_0000003", released / "release")
-    (released / folders.TRACKER).write_text("release\n")
-    assert convert(released, model, tmp_path / "out2") == released / "release"
-    assert same_weights(tmp_path / "out2", weights)
-
-
-@pytest.mark.parametrize("prefix", ["", "module.", "model.module."])
-@pytest.mark.parametrize("per_layer", [True, False], ids=["per-layer", "stacked"])
-def test_all_namings_of_a_checkpoint_are_read(plain, tmp_path, prefix, per_layer):
-    model, tensors = plain
+@pytest.mark.parametrize("prefix,per_layer", [("", True), ("module.", False), ("model.module.", True)])
+def test_all_namings_and_paddings_of_a_checkpoint_are_read(run, stored, tmp_path, prefix, per_layer):
+    embedding = stored["embedding.word_embeddings.weight"]
+    tensors = stored | {"embedding.word_embeddings.weight": torch.cat([embedding, torch.ones(128, 64)])}
     if not per_layer:
         parameters = {name.split(".", 3)[3] for name in tensors if name.startswith("decoder.layers.")}
         layers = {p: torch.stack([tensors[f"decoder.layers.{i}.{p}"] for i in range(2)]) for p in parameters}
@@ -121,43 +113,22 @@ def test_all_namings_of_a_checkpoint_are_read(plain, tmp_path, prefix, per_layer
         tensors |= {f"decoder.layers.{parameter}": tensor for parameter, tensor in layers.items()}
     named = {prefix + name: tensor for name, tensor in tensors.items()}
     named |= {"optimizer.state.exp_avg.decoder.final_layernorm.weight": torch.zeros(64), "rng_state": torch.zeros(3)}
-    source = write_checkpoint(tmp_path / "iter_0000001", named)
-    convert(source, model, tmp_path / "out")
-    assert same_weights(tmp_path / "out", load_file(model / "model.safetensors"))
-
-
-def test_vocabulary_padding_is_cut_off(plain, tmp_path):
-    model, tensors = plain
-    embedding = tensors["embedding.word_embeddings.weight"]
-    padded = tensors | {"embedding.word_embeddings.weight": torch.cat([embedding, torch.ones(128, 64)])}
-    convert(write_checkpoint(tmp_path / "iter_0000001", padded), model, tmp_path / "out")
-    assert same_weights(tmp_path / "out", load_file(model / "model.safetensors"))
+    convert(write_checkpoint(tmp_path / "iter_0000001", named), run[0], tmp_path / "out")
+    assert same_weights(tmp_path / "out", run[2])
 
 
 LAYER, OUTPUT_LAYER = "decoder.layers.1.mlp.linear_fc2.weight", "output_layer.weight"
 
 
 @pytest.mark.parametrize("name,shape", [(LAYER, None), (LAYER, (64, 127)), (OUTPUT_LAYER, (512, 64))])
-def test_what_does_not_fit_is_named_in_one_line_and_nothing_is_written(plain, tmp_path, name, shape, capsys):
-    model, tensors = plain
-    changed = {key: tensor for key, tensor in tensors.items() if key != name}
+def test_what_does_not_fit_is_named_in_one_line_and_nothing_is_written(run, stored, tmp_path, name, shape, capsys):
+    changed = {key: tensor for key, tensor in stored.items() if key != name}
     changed |= {name: torch.zeros(shape)} if shape else {}
     source = write_checkpoint(tmp_path / "iter_0000001", changed)
-    assert main(["--input", str(source), "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
+    assert main(["--input", str(source), "--hf", str(run[0]), "--output", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
     assert name in error and "HF_CKPT" in error and error.count("\n") == 1
-    assert left(tmp_path)[0] == "iter_0000001" and not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("file", [".metadata", "__0_0.distcp"])
-def test_a_file_cut_short_is_one_line(plain, tmp_path, file, capsys):
-    model, tensors = plain
-    source = write_checkpoint(tmp_path / "iter_0000001", tensors)
-    (source / file).write_bytes((source / file).read_bytes()[:1000])
-    assert main(["--input", str(source), "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
-    error = capsys.readouterr().err
-    assert str(source) in error and "damaged" in error and error.count("\n") == 1
-    assert left(tmp_path)[0] == "iter_0000001" and not (tmp_path / "out").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["iter_0000001"]
 
 
 def test_an_existing_output_is_replaced_only_when_forced_and_by_a_whole_one(run, tmp_path, monkeypatch):
@@ -173,12 +144,15 @@ def test_an_existing_output_is_replaced_only_when_forced_and_by_a_whole_one(run,
     with monkeypatch.context() as patch, pytest.raises(DiskFull, match=r"out.*No space left"):
         patch.setattr("mem_agent.checkpoints.hf_folder.save_file", full)
         convert(save_path, model, tmp_path / "out", force=True)
-    assert left(tmp_path) == ["out", "out/precious"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["out", "precious"]
     convert(save_path, model, tmp_path / "out", force=True)
-    assert same_weights(tmp_path / "out", weights) and left(tmp_path)[0] == "out"
+    assert same_weights(tmp_path / "out", weights) and [path.name for path in tmp_path.iterdir()] == ["out"]
     assert not (tmp_path / "out" / "precious").exists()
     with pytest.raises(CheckpointError, match=r"/out: .*/out;"):
         convert(save_path, tmp_path / "out", tmp_path / "out", force=True)
+
+
+# --- .metadata, which is a pickle -----------------------------------------------------------------------------------
 
 
 class FromAnotherMegatron:
@@ -187,35 +161,37 @@ class FromAnotherMegatron:
     __module__ = "megatron.of_the_future"
 
 
-def test_metadata_with_unknown_classes_is_read(plain, tmp_path, monkeypatch):
-    model, tensors = plain
-    source = write_checkpoint(tmp_path / "iter_0000001", tensors)
+def with_planner_data(run: Path, folder: Path, value: object) -> Path:
+    source = shutil.copytree(run / "iter_0000003", folder / "iter_0000003")
     metadata = pickle.loads((source / ".metadata").read_bytes())
+    metadata.planner_data = value
+    (source / ".metadata").write_bytes(pickle.dumps(metadata))
+    return source
+
+
+def test_unknown_classes_of_megatron_are_read_as_nothing(run, tmp_path, monkeypatch):
+    model, save_path, weights = run
     module: Any = type(sys)("megatron.of_the_future")
     module.FromAnotherMegatron = FromAnotherMegatron
-    monkeypatch.setitem(sys.modules, "megatron.of_the_future", module)
-    metadata.planner_data = FromAnotherMegatron()
-    (source / ".metadata").write_bytes(pickle.dumps(metadata))
-    monkeypatch.delitem(sys.modules, "megatron.of_the_future")
-    with pytest.raises(ModuleNotFoundError):
-        pickle.loads((source / ".metadata").read_bytes())
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "megatron.of_the_future", module)
+        source = with_planner_data(save_path, tmp_path, FromAnotherMegatron())
     convert(source, model, tmp_path / "out")
-    assert same_weights(tmp_path / "out", load_file(model / "model.safetensors"))
+    assert same_weights(tmp_path / "out", weights)
 
 
-def test_metadata_runs_nothing(plain, tmp_path):
-    model, tensors = plain
-    source, victim = write_checkpoint(tmp_path / "iter_0000001", tensors), tmp_path / "victim"
-    metadata = pickle.loads((source / ".metadata").read_bytes())
-    metadata.planner_data = Attack(victim)
-    (source / ".metadata").write_bytes(pickle.dumps(metadata))
+def test_nothing_runs(run, tmp_path):
+    source = with_planner_data(run[1], tmp_path, Attack(tmp_path / "victim"))
     with pytest.raises(CheckpointError, match=r"\.metadata"):
-        convert(source, model, tmp_path / "out")
-    assert not victim.exists()
+        convert(source, run[0], tmp_path / "out")
+    assert not (tmp_path / "victim").exists()
 
 
-def test_python_that_comes_with_a_model_runs_only_where_it_is_trusted(plain, tmp_path):
-    model = shutil.copytree(plain[0], tmp_path / "mine")
+# --- the model ------------------------------------------------------------------------------------------------------
+
+
+def test_python_that_comes_with_a_model_runs_only_where_it_is_trusted(run, tmp_path):
+    model = shutil.copytree(run[0], tmp_path / "mine")
     (model / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     for name, kind in (("config.json", "AutoConfig"), ("tokenizer_config.json", "AutoTokenizer")):
         settings = json.loads((model / name).read_text()) | {"auto_map": {kind: "mine.Mine"}, "model_type": "mine"}
@@ -230,14 +206,6 @@ def test_python_that_comes_with_a_model_runs_only_where_it_is_trusted(plain, tmp
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_config_with_a_list_of_sizes_is_a_models(tmp_path):
-    """Gemma 3n has a size for each layer; at a BASE_URL only its tokenizer and positions are read."""
-    (tmp_path / "config.json").write_text('{"model_type": "gemma3n_text", "intermediate_size": [16384, 16384]}')
-    assert local_folder(str(tmp_path)) == tmp_path
-
-
-# --- weights that are not those of the config -----------------------------------------------------------------------
-
 FULL = ["full_attention"] * 3
 
 
@@ -246,10 +214,9 @@ FULL = ["full_attention"] * 3
     ({"num_hidden_layers": 3, "layer_types": FULL}, r"model\.layers\.2"),
     ({"intermediate_size": 96}, "mlp"),
 ])
-def test_another_config_is_named_in_one_line(tmp_path, change, message):
-    model = make_tiny_model(tmp_path)
-    config = json.loads((model / "config.json").read_text())
+def test_weights_that_are_not_those_of_the_config_are_named(run, tmp_path, change, message):
+    model = shutil.copytree(run[0], tmp_path / "model")
     check_weights(build_bridge(model).hf_config, model)
-    (model / "config.json").write_text(json.dumps(config | change))
+    (model / "config.json").write_text(json.dumps(json.loads((model / "config.json").read_text()) | change))
     with pytest.raises(UnsupportedModel, match=message):
         check_weights(build_bridge(model).hf_config, model)

@@ -17,33 +17,29 @@ PROMPTS = "memory: 'Read. {problem} {section} {memory}'\n"
 SMALL = {"mem_chunk_tokens": 20, "mem_max_memory": 8, "mem_max_final": 16, "mem_max_question": 12}
 
 
-def make_run(folder, **settings):
+@pytest.fixture(scope="module")
+def start(tmp_path_factory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("start"), tied=True)
+
+
+def make_run(start, folder, **settings):
     """A run with one checkpoint of a tiny model; its settings, unless ``settings`` is empty."""
-    model = make_tiny_model(folder / "start", tied=True)
-    write_release(model, folder / "dist")
+    write_release(start, folder / "dist")
     (folder / "run").mkdir()
     (folder / "dist" / "release").rename(folder / "run" / "iter_0000009")
     if settings:
-        write_settings(Config(save_path=str(folder / "run"), hf_ckpt=str(model), **settings))
-    return ["--input", str(folder / "run" / "iter_0000009"), "--hf", str(model), "--output", str(folder / "out")]
+        write_settings(Config(save_path=str(folder / "run"), hf_ckpt=str(start), **settings))
+    return ["--input", str(folder / "run" / "iter_0000009"), "--hf", str(start), "--output", str(folder / "out")]
 
 
-def read(model):
-    return yaml.safe_load((model / "mem_agent.yaml").read_text())["mem_agent"]
-
-
-# --- conversion -----------------------------------------------------------------------------------------------------
-
-
-def test_a_model_takes_along_how_its_agent_reads_and_nothing_else(tmp_path, monkeypatch):
+def test_a_model_takes_along_how_its_agent_reads_and_nothing_else(start, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("p.yaml").write_text(PROMPTS)
     settings = {"agent": "gated", "mem_prompts": "p.yaml", "seed": 7, "eval_temperature": 0.1, "lr": 0.5, **SMALL}
-    arguments = make_run(tmp_path, **settings)
-    assert yaml.safe_load(Path("run/mem_agent.yaml").read_text())["mem_agent"]["MEM_PROMPTS"] == f"{tmp_path}/p.yaml"
+    arguments = make_run(start, tmp_path, **settings)
     monkeypatch.chdir("/")
     assert convert.main(arguments) == 0
-    assert read(tmp_path / "out") == {
+    assert yaml.safe_load((tmp_path / "out" / "mem_agent.yaml").read_text())["mem_agent"] == {
         "AGENT": "gated", "AGENT_ARGS": "", "TASK": "qa", "TASK_ARGS": "", "MEM_CHUNK_TOKENS": 20, "MEM_MAX_MEMORY": 8,
         "MEM_MAX_FINAL": 16, "MEM_MAX_QUESTION": 12, "MEM_LAYOUT": "section_first",
         "MEM_PROMPTS": "mem_agent_prompts.yaml", "MEM_THINKING": False,
@@ -55,28 +51,25 @@ def test_a_model_takes_along_how_its_agent_reads_and_nothing_else(tmp_path, monk
     assert line.startswith(f"settings from {moved}/mem_agent.yaml: AGENT=gated MEM_CHUNK_TOKENS=20 ")
 
 
-def test_a_run_that_left_no_settings_converts_without_and_says_so(tmp_path, capsys):
-    assert convert.main(make_run(tmp_path)) == 0
+def test_a_run_that_left_no_settings_converts_without_and_says_so(start, tmp_path, capsys):
+    assert convert.main(make_run(start, tmp_path)) == 0
     assert capsys.readouterr().out.splitlines()[1].endswith("mem_agent.yaml")
     assert model_settings(tmp_path / "out") == {} and not list((tmp_path / "out").glob("mem_agent*"))
 
 
-@pytest.mark.parametrize("chunks", [(20, 20), (20, 30)])
-def test_an_average_has_the_settings_that_its_inputs_share(tmp_path, capsys, chunks):
-    for number, chunk in enumerate(chunks):
-        (tmp_path / "p.yaml").write_text(PROMPTS)
-        folder = tmp_path / str(number)
-        assert convert.main(make_run(folder, mem_chunk_tokens=chunk, mem_prompts=str(tmp_path / "p.yaml"))) == 0
-    inputs = [str(tmp_path / "0" / "out"), str(tmp_path / "1" / "out")]
-    capsys.readouterr()  # of making the models
-    assert average.main(["--inputs", *inputs, "--output", str(tmp_path / "mean")]) == 0
-    written = {path.name: path.read_bytes() for path in (tmp_path / "mean").glob("mem_agent*")}
+def test_an_average_has_the_settings_that_its_inputs_share(start, tmp_path, capsys):
+    (tmp_path / "p.yaml").write_text(PROMPTS)
+    for number, chunk in enumerate((20, 20, 30)):
+        settings = {"mem_chunk_tokens": chunk, "mem_prompts": str(tmp_path / "p.yaml")}
+        assert convert.main(make_run(start, tmp_path / str(number), **settings)) == 0
+    inputs = [str(tmp_path / str(number) / "out") for number in range(3)]
+    assert average.main(["--inputs", *inputs[:2], "--output", str(tmp_path / "same")]) == 0
+    for name in ("mem_agent.yaml", "mem_agent_prompts.yaml"):
+        assert (tmp_path / "same" / name).read_bytes() == (tmp_path / "0" / "out" / name).read_bytes()
+    capsys.readouterr()
+    assert average.main(["--inputs", *inputs, "--output", str(tmp_path / "other")]) == 0
     warned = capsys.readouterr().err
-    if len(set(chunks)) == 1:
-        assert written == {path.name: path.read_bytes() for path in Path(inputs[0]).glob("mem_agent*")} and not warned
-        assert len(written) == 2
-    else:
-        assert not written and warned.startswith("warning: ") and warned.count("\n") == 1
+    assert not list((tmp_path / "other").glob("mem_agent*")) and warned.startswith("warning: ")
 
 
 # --- who reads them -------------------------------------------------------------------------------------------------
@@ -93,43 +86,42 @@ def model(tmp_path):
     return model
 
 
-ENVIRONMENTS = [
+@pytest.mark.parametrize("env,chunk,line", [
     ({}, 20, "settings from {}: MEM_CHUNK_TOKENS=20 MEM_MAX_MEMORY=8 MEM_MAX_FINAL=16 MEM_MAX_QUESTION=12"),
-    ({"MEM_CHUNK_TOKENS": "300"}, 300, "settings from {}: MEM_MAX_MEMORY=8 "),
-    ({"MEM_CHUNK_TOKENS": "300"}, 300, "MEM_MAX_QUESTION=12; not those of {}: MEM_CHUNK_TOKENS=300"),
+    ({"MEM_CHUNK_TOKENS": "300"}, 300, "settings from {}: MEM_MAX_MEMORY=8 MEM_MAX_FINAL=16 MEM_MAX_QUESTION=12; "
+     "not those of {}: MEM_CHUNK_TOKENS=300"),
     ({name.upper(): str(value) for name, value in SMALL.items()}, 20, ""),
-]
-
-
-@pytest.mark.parametrize("env,chunk,line", ENVIRONMENTS)
+])
 def test_the_environment_wins_over_the_model(model, env, chunk, line):
     config, said = config_for_model(model, env)
-    assert config.mem_chunk_tokens == chunk
-    assert line.format(model / "mem_agent.yaml") in said and bool(line) == bool(said)
+    file = model / "mem_agent.yaml"
+    assert config.mem_chunk_tokens == chunk and said == line.format(file, file)
 
 
-def test_a_server_gets_the_length_that_they_need(model, monkeypatch, capsys):
+def test_a_server_takes_them_and_gets_the_length_that_they_need(model, monkeypatch, capsys):
     started = []
-    monkeypatch.setattr(serve_engines, "Fleet", lambda config, *_, **__: started.append(config))
+    monkeypatch.setattr(serve_engines, "Fleet", lambda config, *_, **__: started.append(config.engine_max_len))
     monkeypatch.setattr(serve_engines, "run_stoppable", lambda serving: serving.close())
-    for chunk in ("", "300", "20"):
-        monkeypatch.setenv("MEM_CHUNK_TOKENS", chunk)
+    for name, value in (("SEED", "1"), ("MEM_CHUNK_TOKENS", "300"), ("ENGINE_MAX_LEN", "2000")):
+        monkeypatch.setenv(name, value)
         serve_engines.main(["--model", str(model)])
-    own, longer, same = (config.engine_max_len for config in started)
-    assert own == same < longer
-    assert len(capsys.readouterr().err.splitlines()) == 3  # where they came from
-    monkeypatch.setenv("ENGINE_MAX_LEN", "2000")
-    serve_engines.main(["--model", str(model)])
-    assert started[-1].engine_max_len == 2000 and not capsys.readouterr().err
+    assert started[0] < started[1] < started[2] == 2000
+    assert "settings from" in capsys.readouterr().err
+
+
+def test_settings_that_are_not_the_agents_are_refused(model):
+    leave(model, AGENT="gated", TRUST_REMOTE_CODE=True)
+    with pytest.raises(ConfigError, match="TRUST_REMOTE_CODE"):
+        config_for_model(model, {})
 
 
 @pytest.mark.parametrize("name,place", [("AGENT", "{}/own.py:Own"), ("TASK", "qa,{}/own.py:Own")])
-def test_a_class_that_only_the_model_names_is_not_run(model, tmp_path, monkeypatch, name, place):
+def test_a_class_that_only_the_model_names_is_not_run(model, tmp_path, name, place):
     (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    leave(model, **{name: place.format(tmp_path)})
+    named = place.format(tmp_path)
+    leave(model, **{name: named})
     with pytest.raises(ConfigError, match=f"mem_agent.yaml: {name}='.*own:?.*'.* TRUST_REMOTE_CODE=1"):
         config_for_model(model, {})
     assert not (tmp_path / "ran").exists()
-    named = place.format(tmp_path)
     for env in ({name: named}, {"TRUST_REMOTE_CODE": "1"}):
         assert getattr(config_for_model(model, env)[0], name.lower()) == named

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from mem_agent.checkpoints.convert import convert
@@ -19,12 +20,18 @@ SLIME = os.environ.get("SLIME_ROOT", "")
 # Its package imports CUDA libraries that neither the converter nor the names of tensors need.
 RUN = """
 import runpy, sys, types
+root, dist, out, model = sys.argv[1:]
 package = types.ModuleType("slime.backends.megatron_utils")
-package.__path__ = [sys.argv[1] + "/slime/backends/megatron_utils"]
+package.__path__ = [root + "/slime/backends/megatron_utils"]
 sys.modules[package.__name__] = package
-sys.argv = sys.argv[2:]
-runpy.run_path(sys.argv[0], run_name="__main__")
+tool = root + "/tools/convert_torch_dist_to_hf.py"
+sys.argv = [tool, "--input-dir", dist, "--output-dir", out, "--origin-hf-dir", model, "--vocab-size", "512"]
+runpy.run_path(tool, run_name="__main__")
 """
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: tensor for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
 
 
 @pytest.mark.skipif(not SLIME, reason="SLIME_ROOT names no checkout of slime")
@@ -32,16 +39,10 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 def test_slimes_converter_makes_the_same_model(tmp_path, architecture, tied):
     model = make_tiny_model(tmp_path / "hf", architecture=architecture, tied=tied, heads=4, kv_heads=2)
     folder = write_release(model, tmp_path / "dist")
-    tool = Path(SLIME) / "tools" / "convert_torch_dist_to_hf.py"
-    options = ["--input-dir", folder, "--output-dir", tmp_path / "theirs", "--origin-hf-dir", model,
-               "--vocab-size", "512"]
-    command = [sys.executable, "-c", RUN, SLIME, tool, *options]
-    done = subprocess.run(list(map(str, command)), env=os.environ | {"PYTHONPATH": SLIME}, capture_output=True)
+    command = [sys.executable, "-c", RUN, SLIME, str(folder), str(tmp_path / "theirs"), str(model)]
+    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": SLIME}, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     convert(folder, model, tmp_path / "ours")
-    ours, theirs = (
-        {name: tensor for file in (tmp_path / who).glob("*.safetensors") for name, tensor in load_file(file).items()}
-        for who in ("ours", "theirs")
-    )
-    assert ours.keys() == theirs.keys() == load_file(model / "model.safetensors").keys()
+    ours, theirs = weights(tmp_path / "ours"), weights(tmp_path / "theirs")
+    assert ours.keys() == theirs.keys() == weights(model).keys()
     assert all(ours[name].equal(theirs[name]) for name in ours)
