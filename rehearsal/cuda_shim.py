@@ -25,20 +25,11 @@ class _NoStream:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
-    def wait_stream(self, other: Any) -> None: ...
-
-    def wait_event(self, event: Any) -> None: ...
-
-    def record(self, stream: Any = None) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-    def query(self) -> bool:
-        return True
+    def __getattr__(self, name: str) -> Callable[..., bool]:
+        return lambda *args: True
 
 
-def install() -> None:
-    torch._dynamo.config.disable = True  # compiling costs more than these sizes give, and needs a C++ compiler
+def install(_: ModuleType) -> None:
     cuda: Any = torch.cuda
     cuda.current_device = lambda: _CPU
     cuda.get_device_capability = lambda device=None: (9, 0)  # Hopper's, as on the cluster
@@ -121,7 +112,7 @@ _COLLECTIVES = (
 )
 
 
-def name_collectives(module: ModuleType) -> None:
+def name_collectives(module: Any) -> None:
     """The hosts wrap every process group in a class of theirs that hands on each collective by its name. One that
     it does not know reaches the wrapper's own C++ half, which has no backend; only tensor parallelism with sequence
     parallelism asks for these, by the names that the pinned torch gives them.
@@ -129,8 +120,4 @@ def name_collectives(module: ModuleType) -> None:
     group = module.ReloadableProcessGroup
     for name in _COLLECTIVES:
         if name not in vars(group):
-            setattr(group, name, _handed_on(name))
-
-
-def _handed_on(name: str) -> Callable[..., Any]:
-    return lambda self, *args, **options: self._fwd(name, *args, **options)
+            setattr(group, name, lambda self, *args, _name=name, **options: self._fwd(_name, *args, **options))

@@ -5,14 +5,10 @@ Nothing is imported for it: a process that never needs a framework pays for none
 
 from __future__ import annotations
 
-import importlib.abc
-import sys
-from typing import Any
-
 from wrapt import register_post_import_hook
 
-_FRAMEWORKS = ("megatron", "slime", "vime")
 _AFTER_IMPORT = {
+    "torch": "cuda_shim:install",
     "megatron.core.optimizer": "cuda_shim:choose_adam",
     "megatron.core.optimizer.distrib_optimizer": "cuda_shim:save_and_load_groups",
     "slime.utils.reloadable_process_group": "cuda_shim:name_collectives",
@@ -25,28 +21,12 @@ _AFTER_IMPORT = {
     "vime.backends.megatron_utils.update_weight": "vime_shim:give_weight_transfer",
     "vime.backends.megatron_utils.update_weight.update_weight_from_distributed": "vime_shim:log_devices",
     "vime.backends.vllm_utils.vllm_engine": "vime_shim:start_engines_on_cpu",
+    "vllm.entrypoints.openai": "vime_shim:keep_old_places",
 }
-"""What is called with a module of a framework when that has been executed."""
-
-
-class _Watch(importlib.abc.MetaPathFinder):
-    """Calls ``answer_for_the_gpu`` once, before the first framework is imported."""
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> None:
-        if name in _FRAMEWORKS:
-            sys.meta_path.remove(self)
-            answer_for_the_gpu()
+"""What is called with a module when that has been executed."""
 
 
 def prepare() -> None:
-    sys.meta_path.insert(0, _Watch())
-
-
-def answer_for_the_gpu() -> None:
-    """Make this process fit for both hosts and Megatron-LM; once."""
-    from . import cuda_shim, vime_shim
-
-    cuda_shim.install()
-    sys.meta_path.append(vime_shim.MovedModules())
+    """Make this process fit for both hosts and Megatron-LM; before it imports torch."""
     for module, change in _AFTER_IMPORT.items():
         register_post_import_hook(f"{__package__}.{change}", module)
