@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import torch
+from torch.optim.adamw import adamw
 
 from ..checkpoints.megatron_cpu import CpuAsCuda
 
@@ -50,7 +51,7 @@ def install(_: ModuleType) -> None:
 
 # --- the optimizer ---------------------------------------------------------------------------------------------------
 
-class GroupStepAdamW(torch.optim.AdamW):
+class GroupStepAdamW(torch.optim.Optimizer):
     """``torch.optim.AdamW``, to the last bit, with the signature and the state of Transformer Engine's ``FusedAdam``:
     ``state[p]`` holds the two moments alone, ``group["step"]`` counts.
 
@@ -60,42 +61,34 @@ class GroupStepAdamW(torch.optim.AdamW):
 
     def __init__(self, params: Any, *, adam_w_mode: bool = True, **options: Any) -> None:
         assert adam_w_mode, "the hosts decouple weight decay"
-        super().__init__(params, **options)
+        super().__init__(params, options)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        assert closure is None, "Megatron passes none"
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            for state in self._states(group):
-                state["step"] = torch.tensor(float(group.get("step", 0)))
-        super().step()
-        for group in self.param_groups:
-            group["step"] = int(group.get("step", 0)) + 1
-            for state in self._states(group):
-                del state["step"]
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Called with what is loaded, in which torch looks for its counts."""
-        loaded = [moments for moments in state.get("state", {}).values() if moments]
-        for moments in loaded:
-            moments["step"] = torch.tensor(0.0)
-        super().__setstate__(state)
-        for moments in loaded:
-            del moments["step"]
-
-    def _states(self, group: dict[str, Any]) -> list[dict[str, Any]]:
-        return [self.state[p] for p in group["params"] if self.state.get(p)]
+            params = [p for p in group["params"] if p.grad is not None]
+            for p in params:
+                if not self.state[p]:
+                    self.state[p] = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
+            moments = ([self.state[p][name] for p in params] for name in ("exp_avg", "exp_avg_sq"))
+            count = int(group.get("step", 0))
+            beta1, beta2 = group["betas"]
+            adamw(
+                params, [p.grad for p in params], *moments, [], [torch.tensor(float(count)) for _ in params],
+                amsgrad=False, maximize=False, lr=group["lr"], beta1=beta1, beta2=beta2, eps=group["eps"],
+                weight_decay=group["weight_decay"],
+            )
+            group["step"] = count + 1
 
 
 def choose_adam(module: Any) -> None:
-    """Where Megatron found neither Apex nor Transformer Engine it now takes this class for the latter's."""
-    if module.USING_PYTORCH_OPTIMIZER:
-        module.Adam, module.USING_PYTORCH_OPTIMIZER = GroupStepAdamW, False
+    """Megatron found neither Apex nor Transformer Engine; it now takes this class for the latter's."""
+    module.Adam, module.USING_PYTORCH_OPTIMIZER = GroupStepAdamW, False
 
 
 def save_and_load_groups(module: Any) -> None:
-    if not module.HAVE_APEX_OR_TE:
-        module.HAVE_APEX_OR_TE = module.USING_TE_OPTIMIZER = True
+    module.Adam = GroupStepAdamW
+    module.HAVE_APEX_OR_TE = module.USING_TE_OPTIMIZER = True
     # In fp32 what is loaded into are views of the model's own weights, which autograd would guard.
     optimizer = module.DistributedOptimizer
     optimizer.load_state_dict = torch.no_grad()(optimizer.load_state_dict)

@@ -5,6 +5,8 @@ Nothing is imported for it: a process that never needs a framework pays for none
 
 from __future__ import annotations
 
+from typing import Any
+
 from wrapt import register_post_import_hook
 
 _AFTER_IMPORT = {
@@ -13,11 +15,11 @@ _AFTER_IMPORT = {
     "megatron.core.optimizer.distrib_optimizer": "cuda_shim:save_and_load_groups",
     "slime.utils.reloadable_process_group": "cuda_shim:name_collectives",
     "slime.utils.accelerator": "slime_shim:set_cpu",
-    "slime.utils.misc": "slime_shim:stay_on_this_machine",
+    "slime.utils.misc": "process_start:stay_on_this_machine",
     "slime.backends.sglang_utils.sglang_engine": "slime_shim:frame_weight_updates",
     "slime.backends.megatron_utils.update_weight.update_weight_from_distributed": "slime_shim:meet_on_this_machine",
     "vime.utils.reloadable_process_group": "cuda_shim:name_collectives",
-    "vime.utils.misc": "vime_shim:stay_on_this_machine",
+    "vime.utils.misc": "process_start:stay_on_this_machine",
     "vime.backends.megatron_utils.update_weight": "vime_shim:give_weight_transfer",
     "vime.backends.megatron_utils.update_weight.update_weight_from_distributed": "vime_shim:log_devices",
     "vime.backends.vllm_utils.vllm_engine": "vime_shim:start_engines_on_cpu",
@@ -30,3 +32,8 @@ def prepare() -> None:
     """Make this process fit for both hosts and Megatron-LM; before it imports torch."""
     for module, change in _AFTER_IMPORT.items():
         register_post_import_hook(f"{__package__}.{change}", module)
+
+
+def stay_on_this_machine(module: Any) -> None:
+    """Ray answers with the machine's own address, which is open to its network, even where it is told 127.0.0.1."""
+    module.get_current_node_ip = lambda: "127.0.0.1"

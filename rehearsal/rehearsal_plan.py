@@ -17,17 +17,18 @@ from typing import Any
 
 from ..agents import longest_turn
 from ..checkpoints.hf_model import load_vocabulary, local_folder
-from ..config import Config
+from ..config import Config, ConfigError
 from ..data.document_store import row_slice, without_slice
 from ..data.shards import is_sharded, training_files
+from ..launch.checkout import TESTED, find_checkout
 from ..launch.host_args import divide
 from ..launch.model_args import flag_values, read_model_config
 from ..launch.plan import PACK, Plan, make_plan, nvidia_smi
 from ..system.ports import free_ports
 from .cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
 from .shrink import SMALL_MODEL, shrink, shrink_description, shrink_layout, shrink_model, write_tiny_model
-from .vllm_command import PYTHON as ENGINE_PYTHON
-from .vllm_command import engine_variables
+from .sources import prepared_megatron
+from .vllm_command import PYTHON, engine_variables
 
 TRAIN_ROWS, EVAL_ROWS = 512, 8
 _LOGICAL_CPUS = 16
@@ -48,21 +49,28 @@ class Rehearsal:
         return self.cluster.size.parameters > SMALL_MODEL
 
 
-def plan_rehearsal(config: Config, megatron: Path, rollouts: int, ranks: int) -> Rehearsal:
+def plan_rehearsal(config: Config, home: Path, rollouts: int, ranks: int) -> Rehearsal:
     """Settle the cluster's job, then shrink it.
 
     Writes the random model, where one is needed, into the rehearsal's folder.
 
     Args:
-        config: the user's settings, with ``host_root`` given.
-        megatron: the host's Megatron-LM, patched.
+        home: where the patched Megatron-LM is kept.
         rollouts: how many are run before the resume.
         ranks: trainer ranks at most.
 
     Raises:
-        ConfigError: the cluster's job could not work either.
+        ConfigError: something that it needs is not there, or the cluster's job could not work either.
     """
-    config = config.replace(megatron_root=str(megatron))
+    if config.host not in TESTED or config.supervised:
+        raise ConfigError(f"HOST={config.host} LOSS={config.loss}: REHEARSE=1 rehearses rollouts in a host; set HOST "
+                          f"to {' or '.join(TESTED)}, and train a few rows of LOSS=sft with HOST=local")
+    checkout = find_checkout(config, PACK)
+    if checkout.name == "slime" and not os.environ.get("SGLANG_PYTHON"):
+        raise ConfigError("SGLANG_PYTHON is not set; `REHEARSE=1 HOST=slime bash run-train.sh` makes its environment")
+    megatron = prepared_megatron(checkout, config.megatron_root, home)
+    # A recipe of this machine may be rehearsed, not its engines.
+    config = config.replace(megatron_root=str(megatron), engine_args="")
     cluster = _cluster_plan(config)
     given, description, shrunk = Path(cluster.config.hf_ckpt), cluster.model_arguments, cluster.config
     folder = Path(cluster.config.save_path) / "rehearsals" / time.strftime("%Y%m%d-%H%M%S")
@@ -116,15 +124,16 @@ def first_rows(data: str, count: int) -> str:
 
 def _for_this_machine(plan: Plan, engine_port: int) -> Plan:
     """The plan with what a CPU needs beside it."""
-    host, own = plan.checkout.name, PACK / "rehearsal"
+    own = PACK / "rehearsal"
     first, *others = plan.python_path.split(os.pathsep)
     python_path = os.pathsep.join([first, str(own / "site"), str(own / "stubs"), *others])
     # The pack's own environment, over which this one lies, has a vLLM for this machine.
-    engines = engine_variables(plan.config, os.environ.get(ENGINE_PYTHON) or sys.executable)
+    engines = engine_variables(plan.config, os.environ.get(PYTHON) or sys.executable)
+    variables = {**plan.variables, "PYTHONPATH": python_path, **cpu_variables(os.environ), **engines}
+    arguments = {**plan.arguments, "cpu": cpu_arguments(plan.checkout.name, engine_port)}
     return replace(
-        plan, arguments={**plan.arguments, "cpu": cpu_arguments(host, engine_port)}, python_path=python_path,
-        variables={**plan.variables, "PYTHONPATH": python_path, **cpu_variables(host, os.environ), **engines},
-        host_settings=SETTINGS, cpus=_LOGICAL_CPUS,
+        plan, arguments=arguments, python_path=python_path, variables=variables, host_settings=SETTINGS,
+        cpus=_LOGICAL_CPUS,
     )
 
 

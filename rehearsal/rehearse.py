@@ -25,10 +25,8 @@ from pathlib import Path
 import aiohttp
 
 from ..checkpoints.convert import main as convert
-from ..config import Config, ConfigError
-from ..launch.checkout import TESTED, find_checkout
+from ..config import Config
 from ..launch.launch import launch, print_plan
-from ..launch.plan import PACK
 from ..launch.preflight import find_problems, settings_problems
 from ..launch.ray_job import cluster, job_address
 from ..serving.control import Server
@@ -41,7 +39,6 @@ from ..training.whole_run import pocket_profile
 from .host_log import progress_of, read_log
 from .rehearsal_plan import Rehearsal, plan_rehearsal
 from .slime_shim import start_sglang
-from .sources import prepared_megatron
 from .table import Seen, deviations, faults, report
 
 logger = logging.getLogger("mem_agent")
@@ -114,22 +111,6 @@ def _engine(rehearsal: Rehearsal, phase: str) -> Iterator[None]:
         engine.stop(20.0)
 
 
-def settled(config: Config, home: Path, rollouts: int, ranks: int) -> Rehearsal:
-    """The rehearsal of ``config``; ``rollouts`` and ``ranks`` as the options of the command.
-
-    Raises:
-        ConfigError: something that it needs is not there.
-    """
-    config = config.replace(engine_args="")  # a recipe of this machine may be rehearsed, not its engines
-    if config.host not in TESTED or config.supervised:
-        raise ConfigError(f"HOST={config.host} LOSS={config.loss}: REHEARSE=1 rehearses rollouts in a host; set HOST "
-                          f"to {' or '.join(TESTED)}, and train a few rows of LOSS=sft with HOST=local")
-    checkout = find_checkout(config, PACK)
-    if checkout.name == "slime" and not os.environ.get("SGLANG_PYTHON"):
-        raise ConfigError("SGLANG_PYTHON is not set; `REHEARSE=1 HOST=slime bash run-train.sh` makes its environment")
-    return plan_rehearsal(config, prepared_megatron(checkout, config.megatron_root, home), rollouts, ranks)
-
-
 @one_line_errors("the same command starts a new rehearsal")
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent rehearse", description="Rehearse a cluster job on this machine.")
@@ -141,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     stop_on_signals()
     os.environ.update(WITHOUT_SPARE_WORKERS)
     with pocket_profile(options.dry_run):
-        rehearsal = settled(Config.from_env(), Path(sys.prefix) / "sources", options.rollouts, options.ranks)
+        rehearsal = plan_rehearsal(Config.from_env(), Path(sys.prefix) / "sources", options.rollouts, options.ranks)
         folder = Path(rehearsal.here.config.save_path)
         wrong = [f"on the cluster: {line}" for line in settings_problems(rehearsal.cluster)]
         wrong += find_problems(rehearsal.here)

@@ -13,11 +13,6 @@ from ..system.processes import ChildProcess
 from ..system.python_command import python_module
 
 
-def stay_on_this_machine(module: Any) -> None:
-    """Ray answers with the machine's own address, which is open to its network, even where it is told 127.0.0.1."""
-    module.get_current_node_ip = lambda: "127.0.0.1"
-
-
 def meet_on_this_machine(module: Any) -> None:
     """Where trainer and engines meet, slime asks Ray itself."""
     module.ray._private.services.get_node_ip_address = lambda *args: "127.0.0.1"

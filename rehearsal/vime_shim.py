@@ -2,7 +2,6 @@
 for this CPU (``vllm_command``).
 
     trainer    its half of the weight transfer, over gloo; the engine's is ``vllm_weights``
-    addresses  loopback: a server of the machine's own address would be open to its network
     engine     the command of its server
 """
 
@@ -101,11 +100,6 @@ def log_devices(module: Any) -> None:
         return True
 
     module.logger.addFilter(number)
-
-
-def stay_on_this_machine(module: Any) -> None:
-    """Ray's head answers with the machine's own address even where it is told 127.0.0.1."""
-    module.get_current_node_ip = lambda: _LOOPBACK
 
 
 def start_engines_on_cpu(module: Any) -> None:

@@ -117,7 +117,7 @@ def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
     listed = folder / f"{host.name}_jobs.json"
     listed.write_text(json.dumps([asdict(job) for job in jobs]))
     roots = [TESTS.parent / "rehearsal" / "stubs", megatron(host), checkout(host), importable(folder)]
-    environment = inherited() | cpu_variables(host.name, os.environ) | {
+    environment = inherited() | cpu_variables(os.environ) | {
         "PYTHONPATH": os.pathsep.join(map(str, roots)), "PYTHONDONTWRITEBYTECODE": "1",
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
     }

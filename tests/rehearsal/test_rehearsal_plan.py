@@ -30,7 +30,8 @@ def rehearsal(tmp_path_factory):
         config = Config.from_env({name: value for name, value in env.items() if name != "NUM_GPUS"} | changes)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(rehearsal_plan, "nvidia_smi", lambda *_: "")
-            return plan_rehearsal(config, folder / "megatron", rollouts=2, ranks=2)
+            patch.setenv("SGLANG_PYTHON", sys.executable)
+            return plan_rehearsal(config, folder, rollouts=2, ranks=2)
 
     return make
 
@@ -129,7 +130,7 @@ def test_what_the_cluster_would_refuse_is_said_and_a_dry_run_leaves_nothing(
     changes, problem, rehearsal, capsys, monkeypatch
 ):
     found = rehearsal(**changes)
-    monkeypatch.setattr(rehearse, "settled", lambda *_: found)
+    monkeypatch.setattr(rehearse, "plan_rehearsal", lambda *_: found)
     monkeypatch.setattr(rehearse, "find_problems", lambda plan: [])
     assert rehearse.main(["--dry-run"]) == bool(problem)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
@@ -143,7 +144,7 @@ def test_what_the_cluster_would_refuse_is_said_and_a_dry_run_leaves_nothing(
 def test_what_cannot_be_rehearsed_is_refused(changes, named, tmp_path, monkeypatch):
     monkeypatch.setenv("SGLANG_PYTHON", sys.executable)
     with pytest.raises(ConfigError, match=named):
-        rehearse.settled(Config.from_env(settings(tmp_path) | changes), tmp_path, rollouts=2, ranks=2)
+        plan_rehearsal(Config.from_env(settings(tmp_path) | changes), tmp_path, rollouts=2, ranks=2)
 
 
 def test_megatron_is_taken_at_the_hosts_commit_with_its_patches(tmp_path):

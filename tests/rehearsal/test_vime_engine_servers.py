@@ -35,7 +35,7 @@ def folders(tmp_path_factory) -> list[Path]:
 def server(folders, tmp_path_factory):
     """Its URL and process, started with the flags that vime 1a13bb8 gives it."""
     port, log = free_ports(1)[0], tmp_path_factory.mktemp("log") / "vllm.log"
-    environment = os.environ | cpu_variables("vime", os.environ) | engine_variables(Config(**SETTINGS), sys.executable)
+    environment = os.environ | cpu_variables(os.environ) | engine_variables(Config(**SETTINGS), sys.executable)
     command = ["env", "vllm", "serve", str(folders[0]), "--tensor-parallel-size", "1", "--host", "127.0.0.1",
                "--port", str(port), "--seed", "1", "--trust-remote-code", "--logprobs-mode", "processed_logprobs",
                "--weight-transfer-config", '{"backend":"nccl"}', "--gpu-memory-utilization", "0.7",

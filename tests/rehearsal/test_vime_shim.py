@@ -87,7 +87,7 @@ def job(tmp_path):
     (tmp_path / "mem_agent").symlink_to(Path(__file__).parents[2])
     job = os.environ | vllm_command.engine_variables(Config(), str(python))
     job["PYTHONPATH"] = f"{tmp_path}{os.pathsep}/megatron"
-    return job | cpu_variables("vime", job)
+    return job | cpu_variables(job)
 
 
 def test_the_vllm_of_the_jobs_path_becomes_the_server(job, tmp_path):
