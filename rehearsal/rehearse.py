@@ -61,16 +61,17 @@ def rehearse(rehearsal: Rehearsal) -> Seen:
     log, resumed_from = plan.folder / "job.log", 0
     with cluster(config, plan.ports, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log"):
         for phase, run in runs.items():
+            began = time.monotonic()
             resumed_from = log.stat().st_size if log.is_file() else 0
-            with _timed(seconds, phase), _engine(rehearsal, phase):
+            with _engine(rehearsal, phase):
                 launch(run, show_progress)
+            seconds[phase] = time.monotonic() - began
+            logger.info("%s: done in %.0f s", phase, seconds[phase])
     newest = Path(config.save_path) / f"iter_{config.num_rollout:07d}"
     output = Path(config.save_path) / "hf" / newest.name
-    with _timed(seconds, "convert"):
-        if convert(["--input", str(newest), "--hf", config.hf_ckpt, "--output", str(output)]):
-            raise MemAgentError(f"{newest} was not converted; the line above says why")
-    resumed_at = min(read_log(log, resumed_from)["rollout"], default=-1)
-    return Seen(read_log(log), resumed_at, str(output), seconds)
+    if convert(["--input", str(newest), "--hf", config.hf_ckpt, "--output", str(output)]):
+        raise MemAgentError(f"{newest} was not converted; the line above says why")
+    return Seen(read_log(log), min(read_log(log, resumed_from)["rollout"], default=-1), output, seconds)
 
 
 def show_progress(lines: str) -> None:
@@ -78,14 +79,6 @@ def show_progress(lines: str) -> None:
     for line in lines.splitlines():
         if progress := progress_of(line):
             logger.info("%s", progress)
-
-
-@contextlib.contextmanager
-def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    seconds[phase] = time.monotonic() - began
-    logger.info("%s: done in %.0f s", phase, seconds[phase])
 
 
 @contextlib.contextmanager

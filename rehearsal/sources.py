@@ -31,36 +31,23 @@ def prepared_megatron(checkout: Checkout, given: str, home: Path) -> Path:
                           "https://github.com/NVIDIA/Megatron-LM; set MEGATRON_ROOT to one")
     if not (root / ".git").exists() and not (root / "HEAD").is_file():
         return root
-    ready = patched_copy(checkout, home)
+    docker = checkout.root / "docker"
+    patches = sorted((docker / "patch" / "latest").glob("megatron*.patch"))
+    found = re.search(r"^ARG MEGATRON_COMMIT=([0-9a-f]{40})", (docker / "Dockerfile").read_text(), re.MULTILINE)
+    if found is None:
+        raise ConfigError(f"HOST_ROOT: {docker}/Dockerfile names no MEGATRON_COMMIT; use another commit of the host")
+    digest = hashlib.sha256(b"".join(patch.read_bytes() for patch in patches)).hexdigest()[:8]
+    ready = home / f"Megatron-LM-{found[1][:8]}-{digest}"  # another commit or patch is another folder
     if not ready.is_dir():
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=home) as folder:
             tree = Path(folder) / "tree"
             _git("clone", "--shared", "--no-checkout", root, tree)
-            _git("-C", tree, "checkout", _commit(checkout), "--", "megatron")
-            for patch in _patches(checkout):
+            _git("-C", tree, "checkout", found[1], "--", "megatron")
+            for patch in patches:
                 _git("-C", tree, "apply", "--include=megatron/*", patch)
             tree.rename(ready)
     return ready
-
-
-def patched_copy(checkout: Checkout, home: Path) -> Path:
-    """Where the host's Megatron-LM is kept once it has been made: another commit or patch is another folder."""
-    digest = hashlib.sha256(b"".join(patch.read_bytes() for patch in _patches(checkout))).hexdigest()[:8]
-    return home / f"Megatron-LM-{_commit(checkout)[:8]}-{digest}"
-
-
-def _commit(checkout: Checkout) -> str:
-    dockerfile = checkout.root / "docker" / "Dockerfile"
-    text = dockerfile.read_text() if dockerfile.is_file() else ""
-    found = re.search(r"^ARG MEGATRON_COMMIT=([0-9a-f]{40})", text, re.MULTILINE)
-    if found is None:
-        raise ConfigError(f"HOST_ROOT: {dockerfile} names no MEGATRON_COMMIT; use a full checkout of {checkout.name}")
-    return found[1]
-
-
-def _patches(checkout: Checkout) -> list[Path]:
-    return sorted((checkout.root / "docker" / "patch" / "latest").glob("megatron*.patch"))
 
 
 def _git(*arguments: str | Path) -> None:

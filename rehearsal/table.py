@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..launch.checkout import Checkout
 from ..system.text import markdown_table
@@ -25,7 +26,7 @@ class Seen:
     metrics: Mapping[str, Metrics]
     resumed_at: int
     """The first rollout after the resume; -1: none was logged."""
-    converted: str
+    converted: Path
     seconds: Mapping[str, float]
 
 
@@ -48,7 +49,7 @@ def report(rehearsal: Rehearsal, seen: Seen, wrong: Sequence[str]) -> str:
          f"{layout.train_gpus}: tensor {layout.tp}, pipeline {layout.pp}, data parallel {layout.data_parallel}"),
         ("evaluation while training", _evaluations(metrics["eval"]) or "no, FULLY_ASYNC=1 has none"),
         ("save, end, resume", f"continued with rollout {seen.resumed_at}, {seen.seconds['resume']:.0f} s"),
-        ("conversion to Hugging Face", f"{seen.converted}, {seen.seconds['convert']:.0f} s"),
+        ("conversion to Hugging Face", seen.converted),
     ]
     verdict = ["**Faults:**", "", *(f"- {line}" for line in wrong)] if wrong else ["No faults were found."]
     return "\n".join([

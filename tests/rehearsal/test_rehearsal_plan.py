@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,7 @@ def seen(rollouts=3, first=WELL, resumed_at=2, **of_number_0):
     metrics = {"rollout": dict.fromkeys(range(rollouts), WELL) | {0: first}}
     metrics |= {kind: {0: of} if of is not None else {}
                 for kind, of in ({"step": {GAP: 2e-7}, "eval": {"eval/train": 0.125}} | of_number_0).items()}
-    return Seen(metrics, resumed_at, "/run/hf", {"train": 60.0, "resume": 30.0, "convert": 2.0})
+    return Seen(metrics, resumed_at, Path("/run/hf"), {"train": 60.0, "resume": 30.0})
 
 
 @pytest.mark.parametrize("found,fault", [
@@ -149,28 +150,23 @@ def test_what_cannot_be_rehearsed_is_refused(changes, named, tmp_path, monkeypat
 
 def test_megatron_is_taken_at_the_hosts_commit_with_its_patches(tmp_path):
     clone, docker = tmp_path / "clone", tmp_path / "slime" / "docker"
-    file = clone / "megatron" / "core.py"
+    file, checkout = clone / "megatron" / "core.py", Checkout("slime", tmp_path / "slime")
     for folder in (file.parent, docker / "patch" / "latest"):
         folder.mkdir(parents=True)
 
-    def git(*arguments):
-        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        command = ["git", "-C", clone, *identity, *arguments]
+    def git(text, *arguments):
+        file.write_text(text)
+        command = ["git", "-C", clone, "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
-    git("init")
-    file.write_text("as pinned\n")
-    git("add", ".")
-    git("commit", "-m", "pinned")
-    (docker / "Dockerfile").write_text(f"ARG MEGATRON_COMMIT={git('rev-parse', 'HEAD')}")
-    file.write_text("patched\n")
-    (docker / "patch" / "latest" / "megatron.patch").write_text(git("diff"))
-    file.write_text("newer\n")
-    git("commit", "-am", "newer")
-    checkout = Checkout("slime", tmp_path / "slime")
-    for _ in range(2):
-        made = prepared_megatron(checkout, str(clone), tmp_path / "home")
+    git("as pinned\n", "init")
+    git("as pinned\n", "add", ".")
+    git("as pinned\n", "commit", "-m", "pinned")
+    pinned = git("as pinned\n", "rev-parse", "HEAD")
+    (docker / "patch" / "latest" / "megatron.patch").write_text(git("patched\n", "diff"))
+    git("newer\n", "commit", "-am", "newer")
+    for commit in (pinned, pinned, "0" * 40):
+        (docker / "Dockerfile").write_text(f"ARG MEGATRON_COMMIT={commit}")
+        with pytest.raises(ConfigError, match="MEGATRON_ROOT") if commit != pinned else nullcontext():
+            made = prepared_megatron(checkout, str(clone), tmp_path / "home")
         assert (made / "megatron" / "core.py").read_text() == "patched\n" and file.read_text() == "newer\n"
-    (docker / "Dockerfile").write_text(f"ARG MEGATRON_COMMIT={'0' * 40}")
-    with pytest.raises(ConfigError, match="MEGATRON_ROOT"):
-        prepared_megatron(checkout, str(clone), tmp_path / "home")

@@ -1,4 +1,4 @@
-"""What vime meets in a rehearsal: weights over gloo, and a server for this CPU, whichever way vime starts it."""
+"""What vime meets in a rehearsal: an older vLLM's modules, and a server for this CPU, whichever way vime starts it."""
 
 import importlib
 import logging
@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 import types
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,26 +15,6 @@ import torch
 from mem_agent.config import Config
 from mem_agent.rehearsal import vime_shim, vllm_command
 from mem_agent.rehearsal.cpu_arguments import cpu_variables
-from mem_agent.system.ports import free_ports
-
-
-def test_the_trainers_weights_arrive():
-    [port] = free_ports(1)
-    weights = [("a", torch.arange(6.0).reshape(2, 3)), ("b", torch.ones(4))]
-    received = [torch.empty(weight.shape) for _, weight in weights]
-    transfer = vime_shim.NCCLWeightTransferEngine
-
-    def receive() -> None:
-        group = vime_shim.WeightGroup(port, 1, 2)
-        for weight in received:
-            group.broadcast(weight)
-
-    with ThreadPoolExecutor() as engine:
-        done = engine.submit(receive)
-        group = transfer.trainer_init({"master_address": "192.0.2.1", "master_port": port, "world_size": 2})
-        transfer.trainer_send_weights(iter(weights), vime_shim.NCCLTrainerSendWeightsArgs(group=group, packed=True))
-        done.result()
-    assert all(torch.equal(found, sent) for found, (_, sent) in zip(received, weights, strict=True))
 
 
 def test_modules_of_an_older_vllm_are_found(monkeypatch):
