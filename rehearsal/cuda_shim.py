@@ -70,11 +70,11 @@ class GroupStepAdamW(torch.optim.Optimizer):
             for p in params:
                 if not self.state[p]:
                     self.state[p] = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
-            moments = ([self.state[p][name] for p in params] for name in ("exp_avg", "exp_avg_sq"))
+            firsts, seconds = ([self.state[p][name] for p in params] for name in ("exp_avg", "exp_avg_sq"))
             count = int(group.get("step", 0))
             beta1, beta2 = group["betas"]
             adamw(
-                params, [p.grad for p in params], *moments, [], [torch.tensor(float(count)) for _ in params],
+                params, [p.grad for p in params], firsts, seconds, [], [torch.tensor(float(count)) for _ in params],
                 amsgrad=False, maximize=False, lr=group["lr"], beta1=beta1, beta2=beta2, eps=group["eps"],
                 weight_decay=group["weight_decay"],
             )

@@ -5,6 +5,7 @@ docs/rehearsal.md.
 from __future__ import annotations
 
 import math
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -90,7 +91,9 @@ def faults(rehearsal: Rehearsal, seen: Seen) -> list[str]:
 
 
 def commit(checkout: Checkout) -> str:
-    """The checkout's commit, empty where git cannot tell."""
+    """The checkout's commit, empty where git cannot tell or is not there."""
+    if shutil.which("git") is None:
+        return ""
     asked = ["git", "-C", str(checkout.root), "rev-parse", "--short=8", "HEAD"]
     return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
 
