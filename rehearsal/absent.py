@@ -9,39 +9,28 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 
-class Absent:
-    def __init__(self, name):
-        self._name = name
-
+class Absent(ModuleType):
     def __call__(self, *args, **kwargs):
-        raise NotImplementedError(f"{self._name} is a stand-in and cannot be called")
+        raise NotImplementedError(f"{self.__name__} is a stand-in and cannot be called")
 
     def __getattr__(self, name):
-        return _absent(self._name, name)
-
-
-class AbsentModule(ModuleType):
-    def __getattr__(self, name):
-        return _absent(self.__name__, name)
-
-
-def _absent(owner, name):
-    # Names with underscores are questions of the import system and of copy and pickle: those need a true answer.
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return Absent(f"{owner}.{name}")
+        # Names with underscores are questions of the import system and of copy and pickle: those need a true answer.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Absent(f"{self.__name__}.{name}")
 
 
 class Finder:
+    """Makes a module of any name below this package."""
+
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if not name.startswith(f"{__name__}."):
-            return None
-        return ModuleSpec(name, Finder, is_package=True)  # type: ignore[arg-type]
+        inside = name.startswith(f"{__name__}.")
+        return ModuleSpec(name, Finder, is_package=True) if inside else None  # type: ignore[arg-type]
 
     @staticmethod
     def create_module(spec):
-        return AbsentModule(spec.name)
+        return Absent(spec.name)
 
     @staticmethod
     def exec_module(module):
@@ -49,4 +38,4 @@ class Finder:
 
 
 sys.meta_path.append(Finder)
-sys.modules[__name__].__class__ = AbsentModule
+sys.modules[__name__].__class__ = Absent

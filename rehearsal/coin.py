@@ -7,13 +7,11 @@ for mixed groups would wait for ever. The coin falls by the reply's text, so it 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..config import Config
 from ..hooks.rewards import load_reward
-from ..rewards.reward import Answered, Parts, Reward
+from ..rewards.reward import Added, Answered, Parts, Reward
 
 
 @dataclass(frozen=True)
@@ -24,29 +22,15 @@ class OwnReward:
     """REWARD_ARGS as the user set it."""
 
 
-class Coin(Reward):
+class Toss(Reward):
+    async def parts(self, answer: Answered) -> Parts:
+        return {**answer.parts, "coin": float(hashlib.sha256(answer.reply.encode()).digest()[0] % 2)}
+
+
+class Coin(Added):
     Settings = OwnReward
 
     def __init__(self, settings: OwnReward) -> None:
-        super().__init__(settings)
         asks_elsewhere = settings.reward == "answer_utility"  # random weights name no ranking to ask about
         own = Config() if asks_elsewhere else Config(reward=settings.reward, reward_args=settings.settings)
-        self._own = load_reward(own)
-
-    def begin(self) -> None:
-        self._own.begin()
-
-    async def parts(self, answer: Answered) -> Parts:
-        return {**await self._own.parts(answer), "coin": float(hashlib.sha256(answer.reply.encode()).digest()[0] % 2)}
-
-    def batch_parts(self, batch: Sequence[Answered]) -> Sequence[Parts]:
-        return self._own.batch_parts(batch)
-
-    def metrics(self) -> Parts:
-        return self._own.metrics()
-
-    def save(self, folder: Path) -> None:
-        self._own.save(folder)
-
-    def load(self, folder: Path) -> None:
-        self._own.load(folder)
+        super().__init__(load_reward(own), Toss(settings))

@@ -7,17 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _WITHOUT_CUDA_KERNELS = (
-    "--spec", "mem_agent.rehearsal.layer_spec", "layers",
-    "--transformer-impl", "local",
-    "--no-persist-layer-norm",
-    "--no-gradient-accumulation-fusion",
-    "--no-bias-swiglu-fusion",
-    "--no-bias-dropout-fusion",
-    "--no-rope-fusion",
-    "--no-masked-softmax-fusion",
-    "--use-cpu-initialization",
+    "--spec mem_agent.rehearsal.layer_spec layers --transformer-impl local --use-cpu-initialization "
+    "--no-persist-layer-norm --no-gradient-accumulation-fusion --no-bias-swiglu-fusion --no-bias-dropout-fusion "
+    "--no-rope-fusion --no-masked-softmax-fusion"
 )
-_ADDRESS = {"slime": "SLIME_HOST_IP", "vime": "VIME_HOST_IP"}
 
 SETTINGS = {"bf16": False}
 """Keys of the hosts' ``--custom-config-path``: their parsers have no flag for float32."""
@@ -29,15 +22,15 @@ def cpu_arguments(host: str, engine_port: int) -> list[str]:
     Args:
         engine_port: where slime's engine has been started on this machine; vime starts its own.
     """
-    if host == "slime":  # its accelerator says gloo, see ``slime_shim``
-        return [*_WITHOUT_CUDA_KERNELS, "--rollout-external-engine-addrs", f"127.0.0.1:{engine_port}"]
-    return [*_WITHOUT_CUDA_KERNELS, "--distributed-backend", "gloo"]
+    external = ["--rollout-external-engine-addrs", f"127.0.0.1:{engine_port}"]  # slime's accelerator says gloo
+    return _WITHOUT_CUDA_KERNELS.split() + (external if host == "slime" else ["--distributed-backend", "gloo"])
 
 
-def cpu_variables(host: str, env: Mapping[str, str]) -> dict[str, str]:
+def cpu_variables(env: Mapping[str, str]) -> dict[str, str]:
     """For every process of the job; ``env`` is where the job is made."""
     return {
-        _ADDRESS[host]: "127.0.0.1",
+        "SLIME_HOST_IP": "127.0.0.1",
+        "VIME_HOST_IP": "127.0.0.1",
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", "1"),  # more spin on the cores that other processes need
         "OMP_WAIT_POLICY": "passive",

@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 import torch
+from torch.optim.adamw import adamw
 
 from ..checkpoints.megatron_cpu import CpuAsCuda
 
@@ -25,20 +26,11 @@ class _NoStream:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
-    def wait_stream(self, other: Any) -> None: ...
-
-    def wait_event(self, event: Any) -> None: ...
-
-    def record(self, stream: Any = None) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-    def query(self) -> bool:
-        return True
+    def __getattr__(self, name: str) -> Callable[..., bool]:
+        return lambda *args: True
 
 
-def install() -> None:
-    torch._dynamo.config.disable = True  # compiling costs more than these sizes give, and needs a C++ compiler
+def install(_: ModuleType) -> None:
     cuda: Any = torch.cuda
     cuda.current_device = lambda: _CPU
     cuda.get_device_capability = lambda device=None: (9, 0)  # Hopper's, as on the cluster
@@ -59,7 +51,7 @@ def install() -> None:
 
 # --- the optimizer ---------------------------------------------------------------------------------------------------
 
-class GroupStepAdamW(torch.optim.AdamW):
+class GroupStepAdamW(torch.optim.Optimizer):
     """``torch.optim.AdamW``, to the last bit, with the signature and the state of Transformer Engine's ``FusedAdam``:
     ``state[p]`` holds the two moments alone, ``group["step"]`` counts.
 
@@ -69,42 +61,34 @@ class GroupStepAdamW(torch.optim.AdamW):
 
     def __init__(self, params: Any, *, adam_w_mode: bool = True, **options: Any) -> None:
         assert adam_w_mode, "the hosts decouple weight decay"
-        super().__init__(params, **options)
+        super().__init__(params, options)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        assert closure is None, "Megatron passes none"
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            for state in self._states(group):
-                state["step"] = torch.tensor(float(group.get("step", 0)))
-        super().step()
-        for group in self.param_groups:
-            group["step"] = int(group.get("step", 0)) + 1
-            for state in self._states(group):
-                del state["step"]
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Called with what is loaded, in which torch looks for its counts."""
-        loaded = [moments for moments in state.get("state", {}).values() if moments]
-        for moments in loaded:
-            moments["step"] = torch.tensor(0.0)
-        super().__setstate__(state)
-        for moments in loaded:
-            del moments["step"]
-
-    def _states(self, group: dict[str, Any]) -> list[dict[str, Any]]:
-        return [self.state[p] for p in group["params"] if self.state.get(p)]
+            params = [p for p in group["params"] if p.grad is not None]
+            for p in params:
+                if not self.state[p]:
+                    self.state[p] = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
+            firsts, seconds = ([self.state[p][name] for p in params] for name in ("exp_avg", "exp_avg_sq"))
+            count = int(group.get("step", 0))
+            beta1, beta2 = group["betas"]
+            adamw(
+                params, [p.grad for p in params], firsts, seconds, [], [torch.tensor(float(count)) for _ in params],
+                amsgrad=False, maximize=False, lr=group["lr"], beta1=beta1, beta2=beta2, eps=group["eps"],
+                weight_decay=group["weight_decay"],
+            )
+            group["step"] = count + 1
 
 
 def choose_adam(module: Any) -> None:
-    """Where Megatron found neither Apex nor Transformer Engine it now takes this class for the latter's."""
-    if module.USING_PYTORCH_OPTIMIZER:
-        module.Adam, module.USING_PYTORCH_OPTIMIZER = GroupStepAdamW, False
+    """Megatron found neither Apex nor Transformer Engine; it now takes this class for the latter's."""
+    module.Adam, module.USING_PYTORCH_OPTIMIZER = GroupStepAdamW, False
 
 
 def save_and_load_groups(module: Any) -> None:
-    if not module.HAVE_APEX_OR_TE:
-        module.HAVE_APEX_OR_TE = module.USING_TE_OPTIMIZER = True
+    module.Adam = GroupStepAdamW
+    module.HAVE_APEX_OR_TE = module.USING_TE_OPTIMIZER = True
     # In fp32 what is loaded into are views of the model's own weights, which autograd would guard.
     optimizer = module.DistributedOptimizer
     optimizer.load_state_dict = torch.no_grad()(optimizer.load_state_dict)
@@ -121,7 +105,7 @@ _COLLECTIVES = (
 )
 
 
-def name_collectives(module: ModuleType) -> None:
+def name_collectives(module: Any) -> None:
     """The hosts wrap every process group in a class of theirs that hands on each collective by its name. One that
     it does not know reaches the wrapper's own C++ half, which has no backend; only tensor parallelism with sequence
     parallelism asks for these, by the names that the pinned torch gives them.
@@ -129,8 +113,4 @@ def name_collectives(module: ModuleType) -> None:
     group = module.ReloadableProcessGroup
     for name in _COLLECTIVES:
         if name not in vars(group):
-            setattr(group, name, _handed_on(name))
-
-
-def _handed_on(name: str) -> Callable[..., Any]:
-    return lambda self, *args, **options: self._fwd(name, *args, **options)
+            setattr(group, name, lambda self, *args, _name=name, **options: self._fwd(_name, *args, **options))

@@ -7,95 +7,90 @@ two command lines.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..agents import longest_turn
 from ..checkpoints.hf_model import load_vocabulary, local_folder
-from ..config import Config
+from ..config import Config, ConfigError
 from ..data.document_store import row_slice, without_slice
 from ..data.shards import is_sharded, training_files
+from ..launch.checkout import TESTED, find_checkout
 from ..launch.host_args import divide
 from ..launch.model_args import flag_values, read_model_config
 from ..launch.plan import PACK, Plan, make_plan, nvidia_smi
 from ..system.ports import free_ports
 from .cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
-from .shrink import shrink, shrink_description, shrink_layout, shrink_model, write_tiny_model
-from .vllm_command import PYTHON as ENGINE_PYTHON
-from .vllm_command import engine_variables
+from .shrink import SMALL_MODEL, shrink, shrink_description, shrink_layout, shrink_model, write_tiny_model
+from .sources import prepared_megatron
+from .vllm_command import PYTHON, engine_variables
 
 TRAIN_ROWS, EVAL_ROWS = 512, 8
 _LOGICAL_CPUS = 16
 """What Ray may hand out; the hosts ask for one a GPU and parts of one for each helper."""
+_GPU_ONLY = {"--colocate", "--offload", "--offload-train", "--offload-rollout"}
+"""Flags of HOST_ARGS that are left out: trainer and engine share no GPU here."""
 
 
 @dataclass(frozen=True)
 class Rehearsal:
     cluster: Plan
     here: Plan
-    random_model: bool
     engine_port: int
     """Where slime's engine is started for it; vime starts its own."""
 
+    @property
+    def random_model(self) -> bool:
+        return self.cluster.size.parameters > SMALL_MODEL
 
-def plan_rehearsal(config: Config, megatron: Path, rollouts: int, ranks: int) -> Rehearsal:
+
+def plan_rehearsal(config: Config, home: Path, rollouts: int, ranks: int) -> Rehearsal:
     """Settle the cluster's job, then shrink it.
 
     Writes the random model, where one is needed, into the rehearsal's folder.
 
     Args:
-        config: the user's settings, with ``host_root`` given.
-        megatron: the host's Megatron-LM, patched.
+        home: where the patched Megatron-LM is kept.
         rollouts: how many are run before the resume.
         ranks: trainer ranks at most.
 
     Raises:
-        ConfigError: the cluster's job could not work either, or the model cannot be made small.
+        ConfigError: something that it needs is not there, or the cluster's job could not work either.
     """
-    config = config.replace(megatron_root=str(megatron))
+    if config.host not in TESTED or config.supervised:
+        raise ConfigError(f"HOST={config.host} LOSS={config.loss}: REHEARSE=1 rehearses rollouts in a host; set HOST "
+                          f"to {' or '.join(TESTED)}, and train a few rows of LOSS=sft with HOST=local")
+    checkout = find_checkout(config, PACK)
+    if checkout.name == "slime" and not os.environ.get("SGLANG_PYTHON"):
+        raise ConfigError("SGLANG_PYTHON is not set; `REHEARSE=1 HOST=slime bash run-train.sh` makes its environment")
+    megatron = prepared_megatron(checkout, config.megatron_root, home)
+    # A recipe of this machine may be rehearsed, not its engines.
+    config = config.replace(megatron_root=str(megatron), engine_args="")
     cluster = _cluster_plan(config)
-    content = read_model_config(Path(cluster.config.hf_ckpt))
-    shrunk = shrink(cluster.config, cluster.size)
-    longest = longest_turn(shrunk.config, load_vocabulary(cluster.config.hf_ckpt, config.trust_remote_code))
-    layout = shrink_layout(cluster.layout, ranks, longest, shrunk.config.step_trajectories)
-    with _new_folder(Path(cluster.config.save_path) / "rehearsals") as folder:
-        description = cluster.model_arguments
-        if shrunk.random_model:
-            description, model = shrink_description(description), folder / "model"
-            write_tiny_model(shrink_model(content), Path(cluster.config.hf_ckpt), model)
-        else:
-            model = local_folder(config.hf_ckpt).expanduser().absolute()
-        ray_port, dashboard_port, _, engine_port = free_ports(4)
-        _, other_flags = divide(cluster.config)
-        here = shrunk.config.replace(
-            hf_ckpt=str(model), torch_dist=str(folder / "reference"), save_path=str(folder),
-            num_rollout=rollouts, save_interval=1, train_data=first_rows(cluster.config.train_data, TRAIN_ROWS),
-            num_nodes=1, master_addr="127.0.0.1", ray_address="", tp=layout.tp, num_gpus=layout.gpus_per_node,
-            tracker="none", host_args=shlex.join(other_flags), **_evaluation(cluster.config),
-        )
-        plan = replace(make_plan(here, model=description, layout=layout), ports=(ray_port, dashboard_port))
-        return Rehearsal(cluster, _for_this_machine(plan, engine_port), shrunk.random_model, engine_port)
-
-
-@contextlib.contextmanager
-def _new_folder(parent: Path) -> Iterator[Path]:
-    """A new folder, named by the time; removed if the block fails."""
-    parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{time.strftime('%Y%m%d-%H%M%S')}-", dir=parent))
-    try:
-        yield folder
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    given, description, shrunk = Path(cluster.config.hf_ckpt), cluster.model_arguments, cluster.config
+    folder = Path(cluster.config.save_path) / "rehearsals" / time.strftime("%Y%m%d-%H%M%S")
+    if cluster.size.parameters > SMALL_MODEL:
+        shrunk, description, model = shrink(shrunk), shrink_description(description), folder / "model"
+        write_tiny_model(shrink_model(read_model_config(given)), given, model)
+    else:
+        model = local_folder(config.hf_ckpt).expanduser().absolute()
+    longest = longest_turn(shrunk, load_vocabulary(given, config.trust_remote_code))
+    layout = shrink_layout(cluster.layout, ranks, longest, shrunk.step_trajectories)
+    _, other_flags = divide(cluster.config)
+    here = shrunk.replace(
+        hf_ckpt=str(model), torch_dist=str(folder / "reference"), save_path=str(folder), lr_warmup_steps=0,
+        num_rollout=rollouts, save_interval=1, num_nodes=1, master_addr="127.0.0.1", ray_address="", tp=layout.tp,
+        num_gpus=layout.gpus_per_node, tracker="none",
+        host_args=shlex.join(flag for flag in other_flags if flag not in _GPU_ONLY), **_data(cluster.config),
+    )
+    ray_port, dashboard_port, _, engine_port = free_ports(4)
+    plan = replace(make_plan(here, model=description, layout=layout), ports=(ray_port, dashboard_port))
+    return Rehearsal(cluster, _for_this_machine(plan, engine_port), engine_port)
 
 
 def _cluster_plan(config: Config) -> Plan:
@@ -106,49 +101,40 @@ def _cluster_plan(config: Config) -> Plan:
     return replace(plan, config=plan.config.replace(ray_address=config.ray_address))
 
 
-def _evaluation(config: Config) -> dict[str, Any]:
-    """Evaluate at every rollout: the user's files, else rows of the training file; never in FULLY_ASYNC."""
-    training = _first_file(config.train_data)
-    files = config.eval_files or [training] * without_slice(training).is_file()
-    if config.fully_async or not files:
-        return {"eval_interval": 0, "eval_data": ""}
-    return {"eval_interval": 1, "eval_data": shlex.join(first_rows(file, EVAL_ROWS) for file in files)}
-
-
-def _first_file(data: str) -> str:
-    """Of shards the first, which has rows enough; any other file as it is."""
-    return str(training_files(data)[0]) if is_sharded(data) else data
+def _data(config: Config) -> dict[str, Any]:
+    """Rows of the training file, and an evaluation at every rollout, never in FULLY_ASYNC: of the user's files, else
+    of the training file. Of shards the first has rows enough.
+    """
+    training = str(training_files(config.train_data)[0]) if is_sharded(config.train_data) else config.train_data
+    evaluated = [] if config.fully_async else config.eval_files or [training]
+    return {
+        "train_data": first_rows(training, TRAIN_ROWS), "eval_interval": int(bool(evaluated)),
+        "eval_data": shlex.join(first_rows(file, EVAL_ROWS) for file in evaluated),
+    }
 
 
 def first_rows(data: str, count: int) -> str:
     """The first rows of a file or of the user's slice of it, in the slice notation that the hosts share."""
-    data, rows = _first_file(data), row_slice(data)
-    begin, end = rows.start or 0, rows.stop
-    if not data or begin < 0 or (end is not None and end < 0):
+    rows = row_slice(data)
+    if not data or min(rows.start or 0, rows.stop or 0) < 0:
         return data  # counted from the end
-    return f"{without_slice(data)}@[{begin}:{begin + count if end is None else min(end, begin + count)}]"
+    kept = range(sys.maxsize)[rows][:count]
+    return f"{without_slice(data)}@[{kept.start}:{kept.stop}]"
 
 
 def _for_this_machine(plan: Plan, engine_port: int) -> Plan:
     """The plan with what a CPU needs beside it."""
-    groups = dict(plan.arguments)
-    groups["cpu"] = cpu_arguments(plan.checkout.name, engine_port)
-    entries = plan.python_path.split(os.pathsep)
-    own = [str(PACK / "rehearsal" / "site"), str(PACK / "rehearsal" / "stubs")]
-    python_path = os.pathsep.join([entries[0], *own, *entries[1:]])
-    variables = {
-        **plan.variables, "PYTHONPATH": python_path, **cpu_variables(plan.checkout.name, os.environ),
-        **engine_variables(plan.config, engine_python()),
-    }
+    own = PACK / "rehearsal"
+    first, *others = plan.python_path.split(os.pathsep)
+    python_path = os.pathsep.join([first, str(own / "site"), str(own / "stubs"), *others])
+    # The pack's own environment, over which this one lies, has a vLLM for this machine.
+    engines = engine_variables(plan.config, os.environ.get(PYTHON) or sys.executable)
+    variables = {**plan.variables, "PYTHONPATH": python_path, **cpu_variables(os.environ), **engines}
+    arguments = {**plan.arguments, "cpu": cpu_arguments(plan.checkout.name, engine_port)}
     return replace(
-        plan, arguments=groups, python_path=python_path, variables=variables, host_settings=SETTINGS,
+        plan, arguments=arguments, python_path=python_path, variables=variables, host_settings=SETTINGS,
         cpus=_LOGICAL_CPUS,
     )
-
-
-def engine_python() -> str:
-    """The Python of the pack's own environment, over which this one lies: the one with a vLLM for this machine."""
-    return os.environ.get(ENGINE_PYTHON) or sys.executable
 
 
 _PLACES = {"HF_CKPT", "TORCH_DIST", "SAVE_PATH", "REWARD_ARGS", "--hf-checkpoint", "--ref-load", "--load", "--save",
@@ -162,6 +148,5 @@ def differences(cluster: Plan, here: Plan) -> list[tuple[str, str, str]]:
         | {flag: value or "given" for flag, value in flag_values(plan.command).items()}
         for plan in (cluster, here)
     )
-    names = dict.fromkeys([*one, *other])
-    pairs = [(name, one.get(name, "-"), other.get(name, "-")) for name in names if name not in _PLACES]
-    return [(name, there, this) for name, there, this in pairs if there != this]
+    pairs = [(name, one.get(name, "-"), other.get(name, "-")) for name in {**one, **other} if name not in _PLACES]
+    return [pair for pair in pairs if pair[1] != pair[2]]

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from ..agents import agent_class
 from ..checkpoints.hf_folder import copy_model_files
-from ..config import Config, ConfigError
+from ..config import Config
 from ..launch.layout import Layout
-from ..launch.model_args import CONFIG_KEYS, ModelSize, flag_values
-from ..system.errors import reason_of
-from ..system.files import naming, write_atomically
+from ..launch.model_args import CONFIG_KEYS
 
-_SMALL_MODEL = 20e6
+SMALL_MODEL = 20e6
+"""Weights of a model that stays as it is."""
 _READING = {"mem_chunk_tokens": 128, "mem_max_question": 128, "mem_max_memory": 32, "mem_max_final": 32,
             "mem_max_chunks": 3}
 _ANSWERING = {"mem_max_question": 512, "mem_max_final": 128}
@@ -42,32 +41,20 @@ _TINY = {"--num-layers": 2, "--hidden-size": 128, "--ffn-hidden-size": 256, "--n
 """Heads of 32: vLLM's attention on a CPU has kernels for multiples of 32 alone."""
 
 
-@dataclass(frozen=True)
-class Rehearsed:
-    """The settings of a rehearsal."""
-
-    config: Config
-    random_model: bool
-    """Whether weights are made up, by rule 2."""
-
-
-def shrink(config: Config, size: ModelSize) -> Rehearsed:
-    """Rules 1 to 5 on the settings of the cluster."""
-    config = config.replace(lr_warmup_steps=0)
-    if size.parameters <= _SMALL_MODEL:
-        return Rehearsed(config, random_model=False)
+def shrink(config: Config) -> Config:
+    """Rules 2 to 4 on the settings of the cluster."""
     budgets = _READING if agent_class(config).needs_document else _ANSWERING
     smaller = {name: min(getattr(config, name), most) for name, most in budgets.items()}
     documents, siblings = min(config.rollout_batch_size, _DOCUMENTS), min(config.n_samples_per_prompt, _SIBLINGS)
     steps = config.trajectories_per_rollout // config.step_trajectories
     steps = min(steps, _STEPS) if documents * siblings % (2 * _STEPS) == 0 else 1  # two ranks share each step
-    return Rehearsed(config.replace(
+    return config.replace(
         **smaller, engine_max_len=0, lr=1e-3, rollout_batch_size=documents, n_samples_per_prompt=siblings,
         global_batch_size=documents * siblings // steps,
         over_sampling_batch_size=min(config.over_sampling_batch_size, 2 * documents),
         reward="mem_agent.rehearsal.coin:Coin",
         reward_args=shlex.join([f"reward={config.reward}", f"settings={config.reward_args}"]),
-    ), random_model=True)
+    )
 
 
 def shrink_layout(cluster: Layout, ranks: int, longest_row: int, step: int) -> Layout:
@@ -89,24 +76,19 @@ def shrink_layout(cluster: Layout, ranks: int, longest_row: int, step: int) -> L
 
 
 def shrink_description(model: list[str]) -> list[str]:
-    """Megatron's description of the random model: the family's, with rule 2's numbers in place of its own."""
-    flags = flag_values(model)
-    shrunk = list(model)
-    for flag, value in _TINY.items():
-        if flag in flags:
-            shrunk[shrunk.index(flag) + 1] = str(value)
-        else:
-            shrunk += [flag, str(value)]
-    return shrunk
+    """Megatron's description of the random model: the family's, with rule 2's numbers behind its own, which they
+    replace.
+    """
+    return [*model, *(str(item) for pair in _TINY.items() for item in pair)]
 
 
 def shrink_model(content: Mapping[str, Any]) -> dict[str, Any]:
     """``config.json`` of the random model."""
     numbers = {CONFIG_KEYS[flag]: value for flag, value in _TINY.items()}
-    return {
-        **content, **numbers, "dtype": "float32", "layer_types": None, "torch_dtype": None,
-        "pad_token_id": None if content.get("pad_token_id") == -1 else content.get("pad_token_id"),  # -1: none
-    }
+    small = {**content, **numbers, "dtype": "float32", "layer_types": None, "torch_dtype": None}
+    if small.get("pad_token_id") == -1:  # none
+        del small["pad_token_id"]
+    return {key: value for key, value in small.items() if value is not None}
 
 
 def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) -> None:
@@ -114,21 +96,11 @@ def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) 
 
     Args:
         tokenizer: the folder whose tokenizer it gets.
-
-    Raises:
-        ConfigError: transformers makes no model of such a configuration.
-        OSError: most often the disk is full.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True)
     copy_model_files(tokenizer, folder)
-    text = json.dumps({k: v for k, v in content.items() if v is not None}, indent=1)
-    write_atomically(folder / "config.json", text.encode())
+    (folder / "config.json").write_text(json.dumps(content, indent=1))
     torch.manual_seed(1)
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"HF_CKPT={str(tokenizer)!r}: no small model of its family can be made: "
-                          f"{reason_of(error)}") from error
-    with naming(folder):
-        model.save_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    model.save_pretrained(folder)

@@ -7,20 +7,10 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import psutil
-import torch
-
-from ..system.files import write_atomically
 from ..system.processes import ChildProcess
 from ..system.python_command import python_module
-
-
-def stay_on_this_machine(module: Any) -> None:
-    """Ray answers with the machine's own address, which is open to its network, even where it is told 127.0.0.1."""
-    module.get_current_node_ip = lambda: "127.0.0.1"
 
 
 def meet_on_this_machine(module: Any) -> None:
@@ -28,49 +18,22 @@ def meet_on_this_machine(module: Any) -> None:
     module.ray._private.services.get_node_ip_address = lambda *args: "127.0.0.1"
 
 
-def set_cpu(module: ModuleType) -> None:
-    module.set_accelerator(_cpu(module.Accelerator))
+def set_cpu(module: Any) -> None:
+    """slime's own code asks its registry alone; by ``gloo`` here every group is gloo, that of weights included. The
+    rest is what ``torch.cuda`` answers (``cuda_shim``).
+    """
 
-
-def _cpu(base: type) -> Any:
-    """slime's own code asks its registry alone; by ``gloo`` here every group is gloo, that of weights included."""
-
-    class Cpu(base):  # type: ignore[misc]
+    class Cpu(module.CUDAAccelerator):
         name = device_type = "cpu"
         communication_backend_name = "gloo"
 
         def is_available(self) -> bool:
             return True
 
-        def device(self, index: Any = None) -> torch.device:
-            return torch.device("cpu")
-
         def device_name(self, index: Any = None) -> str:
             return "cpu"
 
-        def set_device(self, index: Any) -> None: ...
-
-        def current_device(self) -> str:
-            return "cpu"
-
-        def device_count(self) -> int:
-            return 1
-
-        def synchronize(self, device: Any = None) -> None: ...
-
-        def current_stream(self, device: Any = None) -> None: ...
-
-        def empty_cache(self) -> None: ...
-
-        def mem_get_info(self, device: Any = None) -> tuple[int, int]:
-            memory = psutil.virtual_memory()
-            return memory.available, memory.total
-
-        def memory_allocated(self, device: Any = None) -> int:
-            return 0
-
-        def memory_reserved(self, device: Any = None) -> int:
-            return 0
+        current_device = device_name
 
         def distributed_device_id(self, index: Any = None) -> None:
             return None
@@ -78,10 +41,13 @@ def _cpu(base: type) -> Any:
         def resolve_visible_device_id(self, physical_device_id: Any) -> int:
             return 0
 
-    return Cpu()
+        def supports(self, capability: str) -> bool:
+            return False
+
+    module.set_accelerator(Cpu())
 
 
-def frame_weight_updates(module: ModuleType) -> None:
+def frame_weight_updates(module: Any) -> None:
     """SGLang 0.5.23, which this pack pins, wants a distributed update announced and ended; slime's 0.5.15 does not."""
     engine = module.SGLangEngine
     update = engine.update_weights_from_distributed
@@ -118,19 +84,15 @@ def start_sglang(python: str, model: Path, port: int, context: int, folder: Path
         "--max-total-tokens", str(max(16384, 16 * context)), "--context-length", str(context),
         "--random-seed", str(seed), "--sleep-on-idle",
     ]
+    stand_ins = folder / "stand_ins"
+    for name in _STAND_INS:
+        (stand_ins / name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(Path(__file__).with_name("absent.py"), stand_ins / name / "__init__.py")
+    about = stand_ins / "torchvision-0.28.0.dist-info"  # transformers compares this version
+    about.mkdir(exist_ok=True)
+    (about / "METADATA").write_text(_TORCHVISION)
     environment = {
-        **os.environ, "PYTHONPATH": str(_write_stand_ins(folder / "stand_ins")),
-        "HF_HUB_OFFLINE": "1", "SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0",
-        "OMP_NUM_THREADS": "1",
+        **os.environ, "PYTHONPATH": str(stand_ins), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
+        "SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0",
     }
     return ChildProcess("sglang", command, environment, folder / "sglang.log")
-
-
-def _write_stand_ins(folder: Path) -> Path:
-    for name in _STAND_INS:
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        shutil.copy(Path(__file__).parent / "absent.py", folder / name / "__init__.py")
-    about = folder / "torchvision-0.28.0.dist-info"  # transformers compares this version
-    about.mkdir(exist_ok=True)
-    write_atomically(about / "METADATA", _TORCHVISION.encode())
-    return folder

@@ -6,18 +6,13 @@ A patched copy is made once, in the folder of the environment that the rehearsal
 from __future__ import annotations
 
 import hashlib
-import logging
-import os
 import re
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
 from ..config import ConfigError
 from ..launch.checkout import Checkout
-
-logger = logging.getLogger("mem_agent")
 
 
 def prepared_megatron(checkout: Checkout, given: str, home: Path) -> Path:
@@ -30,59 +25,33 @@ def prepared_megatron(checkout: Checkout, given: str, home: Path) -> Path:
     Raises:
         ConfigError: the clone, the commit or a patch is missing, or a patch does not apply.
     """
-    root = Path(os.path.expanduser(given)).absolute()
+    root = Path(given).expanduser().absolute()
     if not given or not root.is_dir():
         raise ConfigError(f"MEGATRON_ROOT={given!r}: a rehearsal needs a git clone of "
                           "https://github.com/NVIDIA/Megatron-LM; set MEGATRON_ROOT to one")
     if not (root / ".git").exists() and not (root / "HEAD").is_file():
-        logger.warning("MEGATRON_ROOT=%s is no git clone: taken as it is, with whatever patches it has", root)
         return root
-    ready = patched_copy(checkout, home)
-    if ready.is_dir():
-        return ready
-    commit, archive = _commit(checkout), "megatron.tar"
-    home.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home) as folder:
-        tree = Path(folder) / "tree"
-        _run(Path(folder), "git", "-C", str(root), "archive", "--output", f"{folder}/{archive}", commit, "megatron")
-        shutil.unpack_archive(Path(folder) / archive, tree, "tar", filter="data")
-        for patch in _patches(checkout):
-            _run(tree, "git", "apply", "-p1", "--include=megatron/*", str(patch))
-        tree.rename(ready)
+    docker = checkout.root / "docker"
+    patches = sorted((docker / "patch" / "latest").glob("megatron*.patch"))
+    found = re.search(r"^ARG MEGATRON_COMMIT=([0-9a-f]{40})", (docker / "Dockerfile").read_text(), re.MULTILINE)
+    if found is None:
+        raise ConfigError(f"HOST_ROOT: {docker}/Dockerfile names no MEGATRON_COMMIT; use another commit of the host")
+    digest = hashlib.sha256(b"".join(patch.read_bytes() for patch in patches)).hexdigest()[:8]
+    ready = home / f"Megatron-LM-{found[1][:8]}-{digest}"  # another commit or patch is another folder
+    if not ready.is_dir():
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home) as folder:
+            tree = Path(folder) / "tree"
+            _git("clone", "--shared", "--no-checkout", root, tree)
+            _git("-C", tree, "checkout", found[1], "--", "megatron")
+            for patch in patches:
+                _git("-C", tree, "apply", "--include=megatron/*", patch)
+            tree.rename(ready)
     return ready
 
 
-def patched_copy(checkout: Checkout, home: Path) -> Path:
-    """Where the host's Megatron-LM is kept once it has been made: another commit or patch is another folder."""
-    digest = hashlib.sha256(b"".join(patch.read_bytes() for patch in _patches(checkout))).hexdigest()[:8]
-    return home / f"Megatron-LM-{_commit(checkout)[:8]}-{digest}"
-
-
-def _commit(checkout: Checkout) -> str:
-    dockerfile = checkout.root / "docker" / "Dockerfile"
-    text = dockerfile.read_text() if dockerfile.is_file() else ""
-    found = re.search(r"^ARG MEGATRON_COMMIT=([0-9a-f]{40})", text, re.MULTILINE)
-    if found is None:
-        raise ConfigError(f"HOST_ROOT: {dockerfile} names no MEGATRON_COMMIT; use a full checkout of {checkout.name}")
-    return found[1]
-
-
-def _patches(checkout: Checkout) -> list[Path]:
-    return sorted((checkout.root / "docker" / "patch" / "latest").glob("megatron*.patch"))
-
-
-def commit_of(checkout: Checkout) -> str:
-    """The checkout's commit, empty where git cannot tell or is not there."""
-    if shutil.which("git") is None:
-        return ""
-    done = subprocess.run(["git", "-C", str(checkout.root), "rev-parse", "HEAD"], capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def _run(cwd: Path, *command: str) -> None:
-    if shutil.which("git") is None:
-        raise ConfigError("MEGATRON_ROOT: a rehearsal takes Megatron-LM at the host's commit by git; install git")
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+def _git(*arguments: str | Path) -> None:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True)
     if done.returncode:
-        raise ConfigError(f"MEGATRON_ROOT: {' '.join(command)} failed ({' '.join(done.stderr.split())[-200:]}); set "
+        raise ConfigError(f"MEGATRON_ROOT: git {' '.join(map(str, arguments))} failed ({done.stderr[-200:]}); set "
                           "MEGATRON_ROOT to a clone that has the host's commit, and HOST_ROOT to a full checkout")

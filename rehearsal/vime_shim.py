@@ -2,15 +2,12 @@
 for this CPU (``vllm_command``).
 
     trainer    its half of the weight transfer, over gloo; the engine's is ``vllm_weights``
-    addresses  loopback: a server of the machine's own address would be open to its network
     engine     the command of its server
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.abc
-import importlib.machinery
 import logging
 import socket
 import sys
@@ -24,20 +21,6 @@ import torch
 import torch.distributed as dist
 
 from .vllm_command import start_with
-
-MOVED = {"vllm.entrypoints.openai.cli_args": "vllm.entrypoints.launchers.cli_args"}
-"""Modules of vLLM 0.23 and their places in 0.32."""
-
-
-class MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Last on ``sys.meta_path``: where no module of the old name is found, importing it gives the one of the new."""
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        return importlib.machinery.ModuleSpec(name, self) if name in MOVED else None
-
-    def exec_module(self, module: ModuleType) -> None:
-        sys.modules[module.__name__] = importlib.import_module(MOVED[module.__name__])
-
 
 # --- weights ---------------------------------------------------------------------------------------------------------
 
@@ -100,7 +83,15 @@ def give_weight_transfer(_: ModuleType) -> None:
     sys.modules[name] = module
 
 
-def log_devices(module: ModuleType) -> None:
+# --- the rest --------------------------------------------------------------------------------------------------------
+
+def keep_old_places(_: ModuleType) -> None:
+    """A module of vLLM 0.23 is elsewhere in 0.32."""
+    new = importlib.import_module("vllm.entrypoints.launchers.cli_args")
+    sys.modules["vllm.entrypoints.openai.cli_args"] = new
+
+
+def log_devices(module: Any) -> None:
     """vime writes the current device as the number that it is on a GPU."""
 
     def number(record: logging.LogRecord) -> bool:
@@ -111,11 +102,6 @@ def log_devices(module: ModuleType) -> None:
     module.logger.addFilter(number)
 
 
-def stay_on_this_machine(module: ModuleType) -> None:
-    """Ray's head answers with the machine's own address even where it is told 127.0.0.1."""
-    module.get_current_node_ip = lambda: "127.0.0.1"  # type: ignore[attr-defined]
-
-
-def start_engines_on_cpu(module: ModuleType) -> None:
+def start_engines_on_cpu(module: Any) -> None:
     if hasattr(module, "_run_vllm_server"):
-        module._run_vllm_server = start_with  # type: ignore[attr-defined]
+        module._run_vllm_server = start_with

@@ -1,10 +1,13 @@
-"""The names of SGLang that slime imports at load time; the real package wants a GPU to install."""
+"""The names of SGLang that slime imports at load time; the real package wants a GPU to install.
+
+Only ``ServerArgs`` is used in a rehearsal, whose engine runs already and shares no memory with the trainer.
+"""
 
 import argparse
 import sys
 from dataclasses import make_dataclass
-from types import ModuleType
 from typing import Any
+from unittest.mock import MagicMock
 
 _FIELDS = (
     "model_path trust_remote_code random_seed enable_memory_saver host port nccl_port nnodes node_rank dist_init_addr "
@@ -12,8 +15,6 @@ _FIELDS = (
     "enable_metrics"
 )
 """The settings of SGLang 0.5.23's server that slime reads or the pack sets."""
-
-_MEMORY_TYPES = "GPU_MEMORY_TYPE_CUDA_GRAPH GPU_MEMORY_TYPE_KV_CACHE GPU_MEMORY_TYPE_WEIGHTS"
 
 
 class ServerArgs(make_dataclass("_Fields", [(name, Any, None) for name in _FIELDS.split()])):  # type: ignore[misc]
@@ -28,22 +29,6 @@ class ServerArgs(make_dataclass("_Fields", [(name, Any, None) for name in _FIELD
         parser.add_argument("--enable-dp-attention", action="store_true")
 
 
-def _stand_in(module: str, **names: Any) -> None:
-    made = ModuleType(module)
-    made.__path__ = []
-    vars(made).update(names)
-    sys.modules[module] = made
-
-
-def _kill_process_tree(pid: int, *args: Any, **kwargs: Any) -> None:
-    raise AssertionError("a rehearsal's SGLang is not slime's child")
-
-
-__path__: list[str] = []
-_stand_in("sglang.srt")
-_stand_in("sglang.srt.server_args", ServerArgs=ServerArgs)
-_stand_in("sglang.srt.constants", **dict.fromkeys(_MEMORY_TYPES.split(), ""))
-_stand_in("sglang.srt.utils", kill_process_tree=_kill_process_tree, MultiprocessingSerializer=object)
-_stand_in("sglang.srt.weight_sync")
-_stand_in("sglang.srt.weight_sync.tensor_bucket", FlattenedTensorBucket=object)
-_stand_in("sglang.srt.patch_torch", monkey_patch_torch_reductions=lambda: None)  # no CUDA tensors are shared
+for name in ("", ".constants", ".utils", ".weight_sync", ".weight_sync.tensor_bucket", ".patch_torch"):
+    sys.modules[f"sglang.srt{name}"] = MagicMock()
+sys.modules["sglang.srt.server_args"] = MagicMock(ServerArgs=ServerArgs)

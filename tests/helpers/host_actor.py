@@ -25,7 +25,6 @@ from mem_agent.launch.checkout import Checkout
 from mem_agent.launch.layout import Layout
 from mem_agent.launch.model_args import describe, read_model_config
 from mem_agent.rehearsal.cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
-from mem_agent.rehearsal.sources import patched_copy
 from mem_agent.tests.helpers.host_checkout import TESTS, Host
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
@@ -72,10 +71,9 @@ def checkout(host: Host) -> Path:
 
 def megatron(host: Host) -> Path:
     """Megatron-LM with the host's patches."""
-    given = os.environ.get("MEGATRON_ROOT")
-    root = Path(given) if given else patched_copy(Checkout(host.name, checkout(host)), _REHEARSED / "sources")
+    root = Path(os.environ.get("MEGATRON_ROOT", "/nowhere"))
     if not root.is_dir():
-        pytest.skip("MEGATRON_ROOT names no Megatron-LM with the host's patches, and no rehearsal has made one")
+        pytest.skip("MEGATRON_ROOT names no Megatron-LM with the host's patches")
     return root
 
 
@@ -117,7 +115,7 @@ def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
     listed = folder / f"{host.name}_jobs.json"
     listed.write_text(json.dumps([asdict(job) for job in jobs]))
     roots = [TESTS.parent / "rehearsal" / "stubs", megatron(host), checkout(host), importable(folder)]
-    environment = inherited() | cpu_variables(host.name, os.environ) | {
+    environment = inherited() | cpu_variables(os.environ) | {
         "PYTHONPATH": os.pathsep.join(map(str, roots)), "PYTHONDONTWRITEBYTECODE": "1",
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
     }

@@ -193,7 +193,7 @@ def free_port() -> int:
 
 def main(path: str) -> int:
     jobs = json.loads(Path(path).read_text())
-    process_start.answer_for_the_gpu()
+    process_start.prepare()
     import torch
 
     torch.set_num_threads(1)

@@ -1,12 +1,13 @@
 """The server that vime starts with ``vllm serve`` takes the weights that vime's trainer sends, as vime sends them."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import requests
@@ -26,41 +27,31 @@ from mem_agent.tests.system.test_processes import group_members
 pytestmark = pytest.mark.servers
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> list[Path]:
-    return [make_tiny_model(tmp_path_factory.mktemp("policy"), seed=seed, tied=True) for seed in range(2)]
+@pytest.fixture
+def folders(tmp_path) -> list[Path]:
+    return [make_tiny_model(tmp_path / f"policy{seed}", seed=seed, tied=True) for seed in range(2)]
 
 
-@pytest.fixture(scope="module")
-def server(folders, tmp_path_factory):
+@pytest.fixture
+def server(folders, tmp_path):
     """Its URL and process, started with the flags that vime 1a13bb8 gives it."""
-    port, log = free_ports(1)[0], tmp_path_factory.mktemp("log") / "vllm.log"
-    environment = os.environ | cpu_variables("vime", os.environ) | engine_variables(Config(**SETTINGS), sys.executable)
-    command = ["env", "vllm", "serve", str(folders[0]), "--tensor-parallel-size", "1", "--host", "127.0.0.1",
-               "--port", str(port), "--seed", "1", "--trust-remote-code", "--logprobs-mode", "processed_logprobs",
-               "--weight-transfer-config", '{"backend":"nccl"}', "--gpu-memory-utilization", "0.7",
-               "--max-model-len", "1024"]
-    temporary = TemporaryDirectory(prefix="vime-")  # where vLLM leaves its sockets, whose paths are short
-    with log.open("w") as file:
-        process = subprocess.Popen(command, env=environment | {"TMPDIR": temporary.name}, stdout=file, stderr=file,
+    port, log = free_ports(1)[0], tmp_path / "vllm.log"
+    environment = os.environ | cpu_variables(os.environ) | engine_variables(Config(**SETTINGS), sys.executable)
+    command = shlex.split(
+        f"env vllm serve {folders[0]} --tensor-parallel-size 1 --host 127.0.0.1 --port {port} --seed 1 "
+        """--trust-remote-code --logprobs-mode processed_logprobs --weight-transfer-config '{"backend":"nccl"}' """
+        "--gpu-memory-utilization 0.7 --max-model-len 1024")
+    with tempfile.TemporaryDirectory(prefix="vime-") as temporary, log.open("w") as file:  # sockets' paths are short
+        process = subprocess.Popen(command, env=environment | {"TMPDIR": temporary}, stdout=file, stderr=file,
                                    start_new_session=True)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait_for(lambda: process.poll() is not None or answers(url))
-        assert process.poll() is None, log.read_text()[-3000:]
-        yield url, process
-    finally:
-        for member in group_members(process.pid):
-            os.kill(member, signal.SIGKILL)
-        process.wait()
-        temporary.cleanup()
-
-
-def answers(url: str) -> bool:
-    try:
-        return requests.get(f"{url}/health", timeout=HANGS_AFTER_S).ok
-    except requests.RequestException:
-        return False
+        try:
+            wait_for(lambda: process.poll() is not None or "startup complete" in log.read_text())
+            assert process.poll() is None, log.read_text()[-3000:]
+            yield f"http://127.0.0.1:{port}", process
+        finally:
+            for member in group_members(process.pid):
+                os.kill(member, signal.SIGKILL)
+            process.wait()
 
 
 def call(url: str, path: str, body: dict | None = None) -> dict:
@@ -69,10 +60,10 @@ def call(url: str, path: str, body: dict | None = None) -> dict:
     return reply.json() if reply.content.strip() else {}
 
 
-def test_an_update_over_gloo_gives_the_new_policy(server, folders):
+def test_an_update_over_gloo_gives_the_new_policy_and_nothing_outlives_the_process(server, folders):
     from transformers import AutoModelForCausalLM
 
-    url, _ = server
+    url, process = server
     policies = [AutoModelForCausalLM.from_pretrained(f, dtype=torch.float32).eval() for f in folders]
     weights = load_file(folders[1] / "model.safetensors")
 
@@ -104,13 +95,8 @@ def test_an_update_over_gloo_gives_the_new_policy(server, folders):
         call(url, "finish_weight_update")
         call(url, "resume")
     assert agrees(policies[1]), "the output layer, tied to the embedding, included"
-
-
-def test_the_process_that_vime_started_is_the_server(server):
-    """vime ends that process and its children: nothing may stay behind in another tree."""
-    _, process = server
-    command = Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")
-    assert "vllm.entrypoints.openai.api_server" in command
+    # vime ends the process that it has started and its children: nothing may stay behind in another tree.
+    assert "vllm.entrypoints.openai.api_server" in Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")
     process.terminate()
     process.wait(HANGS_AFTER_S)
     wait_for(lambda: group_members(process.pid) == [])
