@@ -191,9 +191,9 @@ async def measure(
         config = config.replace(mem_concurrency=config.num_engines * seqs)
     args = embedded_args(config, Endpoint(Dialect.VLLM, fleet.url, LONGEST))
     samples = samples_of(case, variant.grouped)
-    for engine in fleet.engine_clients:
-        await engine.reset_prefix_cache()
-    urls, pids = fleet.engine_urls, fleet.engine_pids
+    for engine in fleet.engines:
+        await engine.client.reset_prefix_cache()
+    urls, pids = [engine.client.url for engine in fleet.engines], [engine.process.pid for engine in fleet.engines]
     counters, cpu = [_counters(url) for url in urls], [_cpu_seconds(pid) for pid in pids]
     ended: list[float] = []
     most = len(samples) - len(samples) // 10

@@ -149,11 +149,6 @@ def _run(host: HostArgs) -> Run:
     return RUNS[key]
 
 
-def has_state(host: HostArgs) -> bool:
-    """Whether the run's reward learns from rollouts, so that each needs the state before it."""
-    return _run(host).has_state
-
-
 def reward_for(host: HostArgs) -> Reward:
     """The run's one reward in this process."""
     return _run(host).reward
@@ -171,12 +166,6 @@ def answered(config: Config, sample: Any, record: Record) -> Answered:
     counts = {**record.counts, "max_final_tokens": config.mem_max_final}
     return Answered(row.question, row.golds, row.metadata, sample.response, record.reward_parts,
                     record.accuracy or 0.0, sample.group_index, reasoning, counts)
-
-
-def can_prepare(host: HostArgs, rollout: int) -> bool:
-    """Whether the state before ``rollout``, if the reward has any, is there."""
-    run = _run(host)
-    return not run.has_state or rollout in (0, run.next_rollout) or _folder(host, rollout - 1).is_dir()
 
 
 def prepare(host: HostArgs, rollout: int) -> None:

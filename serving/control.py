@@ -1,4 +1,4 @@
-"""Control calls to the servers of a fleet: an engine's weights, and the workers that the router knows.
+"""Control calls to the servers of a fleet: what the router is told, and an engine's weights.
 
 Calls go straight to the server's own URL; the router would pass an engine's to whichever worker it likes. Every call
 either did what it says or raises ``ControlError``; nothing here retries.
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 
 from ..rollout_client import GENERATE
 from ..system.errors import reason_of
@@ -26,7 +27,7 @@ HUNG_TIMEOUT_S = 40.0
 """An idle engine answers within milliseconds. A busy one answers between two steps, and on CPU a step of a long prompt
 may take minutes."""
 ADMIT_TIMEOUT_S = 60
-"""For the router to see a new worker healthy."""
+"""For the router to see a new worker healthy; ``/add_worker`` answers then."""
 
 
 class ControlError(FleetError):
@@ -43,6 +44,7 @@ class Server:
     """Of an engine (``engine_server.RequireKey``)."""
 
     async def answers(self, path: str, timeout_s: float = 5.0) -> bool:
+        """Whether it answers 200. An engine whose process hangs can still look healthy."""
         try:
             async with self.session.get(self.url + path, timeout=aiohttp.ClientTimeout(timeout_s)) as reply:
                 return reply.status == 200
@@ -56,22 +58,17 @@ class Server:
         where, timeout = f"{method} {self.url}{path}", aiohttp.ClientTimeout(timeout_s)
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         try:
-            async with self.session.request(
-                method, self.url + path, json=body, timeout=timeout, headers=headers
-            ) as reply:
-                if reply.status != 200:
-                    raise ControlError(f"{where} answered {reply.status}: {one_line(await reply.text(), 300)}")
-                is_json = reply.content_type == "application/json"
-                return await reply.json() if is_json and await reply.read() else {}
-        except (aiohttp.ClientError, OSError, ValueError) as cause:
+            request = self.session.request(method, self.url + path, json=body, timeout=timeout, headers=headers)
+            async with request as reply:
+                text = await reply.text()
+        except (aiohttp.ClientError, OSError) as cause:
             raise ControlError(f"{where} failed: {reason_of(cause, 300)}") from cause
+        if reply.status != 200:
+            raise ControlError(f"{where} answered {reply.status}: {one_line(text, 300)}")
+        return orjson.loads(text) if text and reply.content_type == "application/json" else {}
 
 
 class EngineClient(Server):
-    async def healthy(self, timeout_s: float = 5.0) -> bool:
-        """Whether the API server answers and its engine did not die. A hung engine can still look healthy here."""
-        return await self.answers("/health", timeout_s)
-
     async def try_out(self, timeout_s: float) -> None:
         """Have a prompt read and a token decoded. No cache block is filled and no random number drawn by it."""
         params = {"max_tokens": 2, "temperature": 0, "ignore_eos": True}
@@ -115,25 +112,7 @@ class EngineClient(Server):
         """vLLM never answers a call whose engine process died of it, and its API server waits for the call to end."""
 
         async def look() -> None:
-            if not await self.healthy(HUNG_TIMEOUT_S):
+            if not await self.answers("/health", HUNG_TIMEOUT_S):
                 raise ControlError(f"engine {self.url}: its engine process has died while it was given weights")
 
         await watched(call, look, LOOK_EVERY_S)
-
-
-class RouterClient(Server):
-    async def alive(self) -> bool:
-        """Whether the router itself answers, whatever its workers do."""
-        return await self.answers("/liveness")
-
-    async def add_worker(self, engine_url: str) -> None:
-        """Admit an engine; returns once the router has seen it healthy."""
-        await self.call("POST", f"/add_worker?url={engine_url}", timeout_s=ADMIT_TIMEOUT_S + 10)
-
-    async def remove_worker(self, engine_url: str) -> None:
-        """Send nothing more to an engine; an unknown one is no error."""
-        await self.call("POST", f"/remove_worker?url={engine_url}")
-
-    async def workers(self) -> list[str]:
-        listed: list[str] = (await self.call("GET", "/list_workers"))["urls"]
-        return listed

@@ -22,8 +22,7 @@ from typing import Any
 from ..rollout_client import GENERATE
 
 KEY_VARIABLE = "MEM_AGENT_ENGINE_KEY"
-OPEN = frozenset({"/health", "/ping", "/version", "/metrics", "/v1/models", "/v1/completions", "/v1/chat/completions",
-                  GENERATE})
+OPEN = ("/health", "/ping", "/version", "/metrics", "/v1/models", "/v1/completions", "/v1/chat/completions", GENERATE)
 """What the router and its clients call, for which no key is needed."""
 
 Message = MutableMapping[str, Any]

@@ -32,8 +32,9 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -46,7 +47,7 @@ from ..system.gather import gather_or_cancel
 from ..system.ports import free_ports, is_free
 from ..system.processes import TERM_GRACE_S, ChildProcess, FleetError, ProcessError, wait_until_healthy
 from . import servers
-from .control import HUNG_TIMEOUT_S, ControlError, EngineClient, RouterClient
+from .control import ADMIT_TIMEOUT_S, HUNG_TIMEOUT_S, ControlError, EngineClient, Server
 from .engine_server import KEY_VARIABLE
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ log = logging.getLogger(__name__)
 ROOM_FACTOR = 6
 """The old and the new copy exist together, each float32 where the checkpoint may be 16 bits, plus half of that as room
 for others."""
+ROUTER = "router"
 REPLACE_GRACE_S = 3.0
 START_TIMEOUT_S = 600.0
 MOST_RESTARTS = 3
@@ -61,16 +63,25 @@ MOST_RESTARTS = 3
 
 
 @dataclass
-class _Engine:
+class Engine:
     index: int
     process: ChildProcess
     client: EngineClient
+    """For control calls: nobody else has its key."""
     settled: bool = False
     """Serving, not somewhere inside a weight update."""
 
 
 class Fleet:
     """Starts and owns ``config.num_engines`` engines and a router; use as an async context manager."""
+
+    _names: Collection[str]
+    """Of the model's tensors."""
+    _session: aiohttp.ClientSession
+    _folder: Path
+    """Of the weights; ``_sockets`` of the engines' sockets."""
+    _sockets: Path
+    _router: ChildProcess
 
     def __init__(
         self, config: Config, model: str | Path, *, run_folder: str | Path | None = None, port: int = 0
@@ -84,38 +95,19 @@ class Fleet:
         """The weight version that every engine has confirmed, or is about to while a sync runs."""
         self.restarts = 0
         self.device: servers.Device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._names = _tensor_names(self.model)
+        self.engines: list[Engine] = []
         self._restarts_at_sync = 0
         self._synced = False
         self._used: list[int] = []
         """Ports that servers of this fleet have or had: the router must not mistake a new server for an old one."""
-        self._folders = contextlib.ExitStack()
-        self._folder: Path | None = None
-        """Of the weights; ``_sockets`` of the engines' sockets."""
-        self._sockets: Path | None = None
-        self._engines: list[_Engine] = []
-        self._router: ChildProcess | None = None
+        self._exits = contextlib.AsyncExitStack()
         self._processes: list[ChildProcess] = []
-        self._session: aiohttp.ClientSession | None = None
         self._busy = asyncio.Lock()
 
     @property
     def url(self) -> str:
         """Where to send generation requests."""
         return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def engine_clients(self) -> list[EngineClient]:
-        """For control calls: nobody else has their keys."""
-        return [engine.client for engine in self._engines]
-
-    @property
-    def engine_urls(self) -> list[str]:
-        return [engine.client.url for engine in self._engines]
-
-    @property
-    def engine_pids(self) -> list[int]:
-        return [engine.process.pid for engine in self._engines]
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -132,46 +124,41 @@ class Fleet:
 
     async def start(self) -> None:
         """Engines in parallel with the router; returns once all serve version ``self.version``."""
-        assert self._session is None, "a fleet starts once"
         began = time.monotonic()
-        try:
-            usable = not self.port or is_free(self.port)
-        except PermissionError:
-            usable = False
-        if not usable:  # answers from there would be taken for our router's
+        self._names = HfTensors(self.model).shapes
+        if self.port and not is_free(self.port):  # answers from there would be taken for our router's
             raise ConfigError(f"port {self.port} on 127.0.0.1 is in use or only root's; choose another one or none")
         self.port = self.port or self._new_port()
         self._used.append(self.port)
         # A new connection per control call: a kept one may have been closed by the server since the last sync.
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
+        await self._exits.enter_async_context(self._session)
         size = sum(file.stat().st_size for file in self.model.glob("*.safetensors"))
         parent = self.logs.parent
         if SHARED_MEMORY is not None and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_FACTOR * size:
             parent = SHARED_MEMORY
         parent.mkdir(parents=True, exist_ok=True)
-        self._folder = self._folders.enter_context(scratch_folder("mem_agent-weights-", parent))
+        self._folder = self._exits.enter_context(scratch_folder("mem_agent-weights-", parent))
         # Elsewhere a path may be longer than the 107 bytes of a socket's.
-        self._sockets = self._folders.enter_context(scratch_folder("mem_agent-sockets-", SHARED_MEMORY))
-        _, *self._engines = await gather_or_cancel(
+        self._sockets = self._exits.enter_context(scratch_folder("mem_agent-sockets-", SHARED_MEMORY))
+        _, *self.engines = await gather_or_cancel(
             self._start_router(), *(self._start_engine(index) for index in range(self.config.num_engines))
         )
-        await gather_or_cancel(*(self._load_current(engine) for engine in self._engines))
+        await gather_or_cancel(*(self._load_current(engine) for engine in self.engines))
         await self._admit()
-        log.info("%d engine(s) behind %s after %.1f s", len(self._engines), self.url, time.monotonic() - began)
+        log.info("%d engine(s) behind %s after %.1f s", len(self.engines), self.url, time.monotonic() - began)
 
     async def stop(self) -> None:
         """End everything this fleet started. The part that ends processes does not await, so it always completes."""
-        if self._router is not None:
-            self._end(self._router, 0.0)  # at once: its open requests would keep it and the engines waiting
         for process in self._processes:
+            if process.name == ROUTER:  # at once: its open requests would keep it and the engines waiting
+                process.stop(0.0)
             process.terminate()
         deadline = time.monotonic() + TERM_GRACE_S
-        for process in self._processes:
-            self._end(process, deadline - time.monotonic())
-        self._engines, self._router = [], None
-        self._folders.close()
-        if self._session is not None:
-            await self._session.close()
+        while self._processes:
+            self._processes.pop().stop(deadline - time.monotonic())
+        self.engines = []
+        await self._exits.aclose()
 
     # --- weights ----------------------------------------------------------------------------------------------------
 
@@ -180,8 +167,7 @@ class Fleet:
 
         ``tensors`` has the checkpoint's names, all of them: vLLM would silently keep old values for missing ones.
         """
-        assert self._folder is not None, "the fleet is not started"
-        if missing := sorted(self._names - set(tensors)):
+        if missing := sorted(set(self._names) - set(tensors)):
             raise FleetError(f"weight sync {version}: {len(missing)} tensors of {self.model} are missing, e.g. "
                              f"{missing[0]}; pass the whole state under checkpoint names")
         began = time.monotonic()
@@ -198,22 +184,21 @@ class Fleet:
             await self._update_all()
 
     async def _update_all(self) -> None:
-        await gather_or_cancel(*(self._update_or_replace(engine) for engine in self._engines))
+        await gather_or_cancel(*(self._update_or_replace(engine) for engine in self.engines))
         await self._check_router()
         await self._admit()
 
-    async def _update_or_replace(self, engine: _Engine) -> None:
+    async def _update_or_replace(self, engine: Engine) -> None:
         try:
             await self._load_current(engine)
         except ControlError as error:  # what a failed reload leaves behind in vLLM cannot be told from outside
             await self._replace(engine, str(error))
 
-    async def _load_current(self, engine: _Engine) -> None:
+    async def _load_current(self, engine: Engine) -> None:
         """Bring an engine to the fleet's weights and version, from wherever it is.
 
         Weights that were written and are gone are an error: the engine would go on with the starting ones.
         """
-        assert self._folder is not None
         engine.settled = False
         if not self._synced:
             await engine.client.name_weights(self.version)
@@ -230,8 +215,7 @@ class Fleet:
     @property
     def out_of_service(self) -> bool:
         """Whether the router or every engine has ended. A cheap look: only ``ensure_alive`` finds what hangs."""
-        assert self._router is not None, "the fleet is not started"
-        return self._router.exit_code is not None or all(e.process.exit_code is not None for e in self._engines)
+        return self._router.exit_code is not None or all(e.process.exit_code is not None for e in self.engines)
 
     async def ensure_alive(self, hung_after_s: float = HUNG_TIMEOUT_S) -> int:
         """Replace dead or hung engines and a dead router; returns how many processes were replaced.
@@ -241,33 +225,31 @@ class Fleet:
         before = self.restarts
         async with self._busy:
             await self._check_router()
-            await gather_or_cancel(*(self._check_engine(engine, hung_after_s) for engine in self._engines))
+            await gather_or_cancel(*(self._check_engine(engine, hung_after_s) for engine in self.engines))
             await self._check_router()  # engines that hang took minutes
             await self._admit()
         return self.restarts - before
 
-    async def _check_engine(self, engine: _Engine, hung_after_s: float) -> None:
+    async def _check_engine(self, engine: Engine, hung_after_s: float) -> None:
         with contextlib.suppress(ControlError):
             running = engine.process.exit_code is None and engine.settled
-            if (running and await engine.client.healthy(hung_after_s)
+            if (running and await engine.client.answers("/health", hung_after_s)
                     and await engine.client.weight_info(hung_after_s) == self.version):
                 return
         await self._replace(engine, "it does not answer /health and /weight_info with the current version")
 
-    async def _replace(self, engine: _Engine, cause: str) -> None:
+    async def _replace(self, engine: Engine, cause: str) -> None:
         """A new process with the current weights in ``engine``'s place; the router learns of it in ``_admit``."""
         self._count_restart(engine.process, cause)
-        if await self._router_client.alive():
-            await self._router_client.remove_worker(engine.client.url)
+        if await self._router_client.answers("/liveness"):
+            await self._tell_router("remove_worker", engine.client.url)
         self._end(engine.process, REPLACE_GRACE_S)
-        fresh = await self._start_engine(engine.index)
-        engine.process, engine.client = fresh.process, fresh.client
-        await self._load_current(engine)
+        fresh = self.engines[engine.index] = await self._start_engine(engine.index)
+        await self._load_current(fresh)
 
     async def _check_router(self) -> None:
-        assert self._router is not None, "the fleet is not started"
         for _ in range(2):
-            if self._router.exit_code is None and await self._router_client.alive():
+            if self._router.exit_code is None and await self._router_client.answers("/liveness"):
                 return
         self._count_restart(self._router, "it does not answer /liveness")
         self._end(self._router, 0.0)
@@ -282,46 +264,47 @@ class Fleet:
 
     async def _admit(self) -> None:
         """Make the router's workers exactly the fleet's engines, all of which have confirmed the version."""
-        known, wanted = set(await self._router_client.workers()), set(self.engine_urls)
-        await gather_or_cancel(*(self._router_client.remove_worker(url) for url in known - wanted))
-        await gather_or_cancel(*(self._router_client.add_worker(url) for url in wanted - known))
+        known = set((await self._router_client.call("GET", "/list_workers"))["urls"])
+        wanted = {engine.client.url for engine in self.engines}
+        await gather_or_cancel(*(self._tell_router("remove_worker", url) for url in known - wanted))
+        await gather_or_cancel(*(self._tell_router("add_worker", url) for url in wanted - known))
 
     # --- processes --------------------------------------------------------------------------------------------------
 
     @property
-    def _router_client(self) -> RouterClient:
-        assert self._session is not None, "the fleet is not started"
-        return RouterClient(self.url, self._session)
+    def _router_client(self) -> Server:
+        return Server(self.url, self._session)
+
+    async def _tell_router(self, call: str, engine_url: str) -> None:
+        """``add_worker`` returns once the router has seen it healthy; ``remove_worker`` of an unknown one is fine."""
+        await self._router_client.call("POST", f"/{call}?url={engine_url}", timeout_s=ADMIT_TIMEOUT_S + 10)
 
     def _new_port(self) -> int:
         [port] = free_ports(1, avoid=self._used)
         self._used.append(port)
         return port
 
-    async def _start_engine(self, index: int) -> _Engine:
-        assert self._session is not None, "the fleet is not started"
+    async def _start_engine(self, index: int) -> Engine:
         port, key = self._new_port(), secrets.token_urlsafe(32)
         command = servers.engine_command(self.config, self.model, port, self.device, index)
         environment = servers.engine_environment(os.environ, self.device, index) | {KEY_VARIABLE: key}
         process = self._launch(f"engine-{index}", command, environment)
         client = EngineClient(f"http://127.0.0.1:{port}", self._session, key)
         try:
-            await wait_until_healthy(process, client.healthy, START_TIMEOUT_S)
+            await wait_until_healthy(process, partial(client.answers, "/health"), START_TIMEOUT_S)
             # A server can be healthy and die of its first request, as of a head size that its kernels lack.
             await client.try_out(START_TIMEOUT_S)
         except ControlError as error:
             raise ProcessError(f"{process.describe()} (its first request failed: {error})") from error
-        return _Engine(index, process, client)
+        return Engine(index, process, client)
 
     async def _start_router(self) -> None:
         command = servers.router_command(self.port, self._new_port())
-        self._router = self._launch("router", command, servers.router_environment(os.environ))
-        await wait_until_healthy(self._router, self._router_client.alive, START_TIMEOUT_S)
+        self._router = self._launch(ROUTER, command, servers.router_environment(os.environ))
+        await wait_until_healthy(self._router, partial(self._router_client.answers, "/liveness"), START_TIMEOUT_S)
 
     def _launch(self, name: str, command: list[str], env: dict[str, str]) -> ChildProcess:
-        assert self._folder is not None and self._sockets is not None, "the fleet is not started"
-        for folder in (self._folder, self._sockets):
-            folder.mkdir(exist_ok=True)
+        self._sockets.mkdir(exist_ok=True)
         env = env | {"VLLM_RPC_BASE_PATH": str(self._sockets)}
         process = ChildProcess(name, command, env, self.logs / f"{name}.log", cleanup=[self._folder, self._sockets])
         self._processes.append(process)
@@ -352,13 +335,3 @@ def write_weights(tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
     draft = folder / "draft.tmp"
     save_weights(storable, draft)
     draft.replace(folder / "model.safetensors")
-
-
-def _tensor_names(model: Path) -> frozenset[str]:
-    """Of a Hugging Face folder with safetensors. Raises FleetError for any other folder."""
-    if not (model / "config.json").is_file():
-        raise FleetError(f"{model}: not a Hugging Face model folder (no config.json); pass the folder of a checkpoint")
-    if not any((model / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
-        raise FleetError(f"{model}: no model.safetensors and no model.safetensors.index.json; "
-                         "save the checkpoint with safe_serialization")
-    return frozenset(HfTensors(model).shapes)

@@ -1,4 +1,4 @@
-"""Engines with a model, and no more: ``mem-agent serve-engines --model DIR [--num-engines N] [--port P]``.
+"""Engines with a model, and no more: ``mem-agent serve-engines --model DIR [--port P]``.
 
 Prints one line ``READY http://127.0.0.1:PORT`` on standard output once every engine is healthy, keeps engines and
 router alive, and on SIGTERM or SIGINT stops all of them and exits with 0. Progress goes to standard error. Exit code 2
@@ -41,9 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.num_engines is not None:
         config = config.replace(num_engines=options.num_engines)
     config = with_serving_length(config, model, load_vocabulary(model, config.trust_remote_code))
-    fleet = Fleet(with_train_dtype(config, model), model, port=options.port)
+    config = with_train_dtype(config, model)
     try:
-        run_stoppable(_serve(fleet, options.url_file))
+        run_stoppable(_serve(Fleet(config, model, port=options.port), options.url_file))
     except KeyboardInterrupt:
         return 0  # it serves until it is told to stop
 
@@ -64,8 +64,7 @@ async def _serve(fleet: Fleet, url_file: Path | None) -> NoReturn:
 
 
 def _parser() -> argparse.ArgumentParser:
-    description = "Serve a model for rollouts."
-    parser = argparse.ArgumentParser(prog="mem-agent serve-engines", description=description)
+    parser = argparse.ArgumentParser(prog="mem-agent serve-engines", description="Serve a model for rollouts.")
     parser.add_argument("--model", required=True, help="Hugging Face folder of the model")
     parser.add_argument("--num-engines", type=int, help="inference servers behind the router (default: NUM_ENGINES)")
     parser.add_argument("--port", type=port_number, default=0, help="the router's; 0: a free one (default)")

@@ -21,9 +21,9 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import rollout as hooks
 from ..config import Config, ConfigError
@@ -32,7 +32,6 @@ from ..data.training_file import DataError, DataSource
 from ..eval_ruler_hqa import BUSY_ENGINE_S, EvalError, evaluate, missing_answers, while_alive
 from ..evaluation.keep_trajectories import KEPT_BYTES
 from ..evaluation.results import has_run, read_run
-from ..evaluation.summary import Summary
 from ..evaluation.tables import failures, tables
 from ..hooks import traces
 from ..hooks.host import HostArgs, embedded_args, evaluation_sampling
@@ -52,10 +51,6 @@ _COSTS = ("turns", "rounds", "memory_tokens", "response_tokens")
 Found = dict[str, dict[str, float]]
 
 
-def evaluates_after(config: Config, number: int) -> bool:
-    return config.eval_interval > 0 and (number + 1) % config.eval_interval == 0
-
-
 def output_of(config: Config, name: str) -> Path:
     return Path(config.save_path) / "eval" / name
 
@@ -65,21 +60,16 @@ def output_of(config: Config, name: str) -> Path:
 
 def check_before(config: Config) -> None:
     """Raises MemAgentError where DATA_ROOT's questions, or the results of an earlier run, cannot be used."""
-    missing_answers(_of_run(config), Path(config.hf_ckpt), output_of(config, "before"))
+    missing_answers(config, Path(config.hf_ckpt), output_of(config, "before"))
 
 
 async def evaluate_model(config: Config, fleet: Fleet, name: str, model: Path) -> str:
     """Evaluate the engines' weights, which are those of ``model``; the table, and what failed."""
     output, began = output_of(config, name), time.monotonic()
-    await while_alive(fleet, evaluate(_of_run(config), model, fleet.url, output, quiet=True))
+    await while_alive(fleet, evaluate(config, model, fleet.url, output, quiet=True))
     logger.info("evaluation of %s took %.1f s", name, time.monotonic() - began)
     failed = failures(output, config.length.split())
     return "\n".join([tables([output]), *(f"failed: {line}" for line in failed[:20])])
-
-
-def _of_run(config: Config) -> Config:
-    """Its engines are asked, not somebody else's server."""
-    return config.replace(base_url="")
 
 
 # --- between rollouts -----------------------------------------------------------------------------------------------
@@ -87,25 +77,24 @@ def _of_run(config: Config) -> Config:
 
 async def evaluate_between(config: Config, fleet: Fleet, number: int) -> dict[str, float]:
     """Metrics of the weights that the engines have after rollout ``number``."""
-    began, ask = time.monotonic(), _of_files if config.eval_files else _of_questions
+    began = time.monotonic()
     try:
-        found = await _whole(config, fleet, number, ask)
+        found = await _measured(config, fleet, number)
     except (EvalError, ConfigError) as error:
         logger.warning("evaluation after rollout %d: %s; the run goes on", number + 1, error)
         return {"eval_failed": 1.0, "seconds/evaluation": time.monotonic() - began}
     seconds = time.monotonic() - began
     # Of each file, what it is judged by.
     line = ", ".join(f"{name}: {metric} {values[metric]:.3f}" for name, values in found.items()
-                     if (metric := next(iter(values), "")))
+                     for metric in list(values)[:1])
     logger.info("evaluation after rollout %d/%d | %s | %.1f s", number + 1, config.num_rollout, line, seconds)
     metrics = {f"eval/{name}/{metric}": value for name, values in found.items() for metric, value in values.items()}
     return metrics | {"seconds/evaluation": seconds}
 
 
-async def _whole(
-    config: Config, fleet: Fleet, number: int, ask: Callable[..., Coroutine[Any, Any, Found]]
-) -> Found:
+async def _measured(config: Config, fleet: Fleet, number: int) -> Found:
     """What engines measured of which none had to be replaced; they have forgotten all of it."""
+    ask = _of_files if config.eval_files else _of_questions
     while True:
         restarts = fleet.restarts
         found = await while_alive(fleet, ask(config, fleet, number))
@@ -124,23 +113,23 @@ def forget_answers(config: Config, number: int) -> None:
 
 
 async def _of_questions(config: Config, fleet: Fleet, number: int) -> Found:
-    """Of DATA_ROOT's files. A run with the same settings comes to the same weights; answers of others are removed."""
+    """Of DATA_ROOT's files: scores as shares of 1, what the file is judged by first; then costs.
+
+    A run with the same settings comes to the same weights; answers of others are removed.
+    """
     output = output_of(config, f"during-iter_{number:07d}")
     weights = f"rollout {number} of {fingerprint(config)}"
     if has_run(output) and read_run(output).weights != weights:
         shutil.rmtree(output)
-    asked = _of_run(config).replace(engine_max_len=fleet.config.engine_max_len)
     kept = KEPT_BYTES // math.ceil(config.num_rollout / config.eval_interval)
     model = Path(config.hf_ckpt)
-    summaries = await evaluate(asked, model, fleet.url, output, weights=weights, kept_bytes=kept, quiet=True)
-    return {summary.name: _numbers(summary) for summary in summaries}
-
-
-def _numbers(summary: Summary) -> dict[str, float]:
-    """Scores as shares of 1, what the file is judged by first; then costs."""
-    scores = {name: score.mean / 100 for name, score in summary.scores.items()}
-    costs = {name: summary.costs[name].mean for name in _COSTS if name in summary.costs}
-    return scores | costs | {"questions": float(summary.questions), "failed": float(summary.failed)}
+    summaries = await evaluate(config, model, fleet.url, output, weights=weights, kept_bytes=kept, quiet=True)
+    return {
+        one.name: {name: score.mean / 100 for name, score in one.scores.items()}
+        | {name: one.costs[name].mean for name in _COSTS if name in one.costs}
+        | {"questions": float(one.questions), "failed": float(one.failed)}
+        for one in summaries
+    }
 
 
 async def _of_files(config: Config, fleet: Fleet, number: int) -> Found:
@@ -153,15 +142,16 @@ async def ask_rows(config: Config, fleet: Fleet, file: str, number: int) -> dict
     As in slime and vime failed answers are counted (``failed``) and left out of every mean.
     """
     source, rows = rows_of(config, file)
-    args = embedded_args(config, Endpoint(Dialect.VLLM, fleet.url, fleet.config.engine_max_len))
+    name = Path(file).stem
+    args = embedded_args(config, Endpoint(Dialect.VLLM, fleet.url, config.engine_max_len))
     args.n_samples_per_eval_prompt = config.eval_samples
-    samples: dict[int, Sample] = {}
-    waiting = iter(range(len(rows) * config.eval_samples))
+    samples = [Sample()] * (len(rows) * config.eval_samples)
+    waiting = iter(range(len(samples)))
 
     async def work() -> None:
         for place in waiting:  # rows are read as they are asked: a document is in memory only while it is read
             row = source.row(rows[place // config.eval_samples])
-            sampling = evaluation_sampling(config, config.seed_for(f"{Path(file).stem}/{place}"))
+            sampling = evaluation_sampling(config, config.seed_for(f"{name}/{place}"))
             sample = Sample(row.prompt, row.label, dict(row.metadata), index=place)
             sample = await hooks.generate(args, sample, sampling, evaluation=True)
             sample.reward = await hooks.reward_func(args, sample)
@@ -169,12 +159,11 @@ async def ask_rows(config: Config, fleet: Fleet, file: str, number: int) -> dict
             samples[place] = sample
 
     await gather_or_cancel(*(work() for _ in range(config.mem_concurrency)))
-    ordered = [samples[place] for place in sorted(samples)]
     host = HostArgs.of(args)
-    traces.keep_evaluation(host, number, {Path(file).stem: ordered})
-    metrics = rollout_metrics(ordered) | best_of(ordered, host)
-    first = {name: metrics[name] for name in ("reward", "accuracy") if name in metrics}
-    return first | {name: float(value) for name, value in metrics.items() if "/" not in name}
+    traces.keep_evaluation(host, number, {name: samples})
+    metrics = rollout_metrics(samples) | best_of(samples, host)
+    first = {key: metrics[key] for key in ("reward", "accuracy") if key in metrics}
+    return first | {key: float(value) for key, value in metrics.items() if "/" not in key}
 
 
 def rows_of(config: Config, file: str) -> tuple[DataSource, Sequence[int]]:

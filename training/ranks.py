@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -34,7 +35,7 @@ from ..system.python_command import python_module
 MEETING = "MEM_AGENT_RANKS_MEET_IN"
 """Variable: the file in which the ranks find each other."""
 DEATH_SEEN_S = 10.0
-"""A guard sees its process die within a second or a grace period."""
+"""A connection closes at once; who closed it is known when its guard has ended, within a second or a grace period."""
 WAITS = timedelta(days=1)
 """Trainers wait in a collective while rank 0 samples, which may take hours; a dead rank is noticed anyway."""
 WORTH_A_PROCESS = 50_000_000
@@ -108,11 +109,12 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            collective = any(isinstance(one, RuntimeError) for one in (error, error.__cause__))
-            dead = _dead(children, DEATH_SEEN_S if collective else 0.0)
-            if dead is not None:
-                raise ProcessError(dead.describe()) from error
-            raise
+            if any(isinstance(one, RuntimeError) for one in (error, error.__cause__)):  # of a collective
+                time.sleep(DEATH_SEEN_S)
+            dead = next((child for child in children if child.exit_code), None)
+            if dead is None:
+                raise
+            raise ProcessError(dead.describe()) from error
         finally:
             for child in children:
                 child.stop()
@@ -127,16 +129,6 @@ def _start(rank: int, config: Config, arguments: Sequence[str], meeting: dict[st
     return ChildProcess(f"trainer-{rank}", command, env, Path(config.save_path) / "logs" / f"trainer-{rank}.log")
 
 
-def _dead(children: Sequence[ChildProcess], within_s: float) -> ChildProcess | None:
-    """A child that failed; one that may be dying is waited for."""
-    deadline = time.monotonic() + within_s
-    while True:
-        dead = next((child for child in children if child.exit_code not in (None, 0)), None)
-        if dead is not None or time.monotonic() >= deadline:
-            return dead
-        time.sleep(0.05)
-
-
 # --- how they meet --------------------------------------------------------------------------------------------------
 
 
@@ -147,21 +139,18 @@ def join(tp: int) -> None:
     from megatron.core import parallel_state
 
     if not dist.is_initialized():
-        backend, alone = "gloo", "RANK" not in os.environ
+        backend = "gloo"
         if torch.cuda.is_available():
             backend = "cpu:gloo,cuda:nccl"
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        if alone or MEETING in os.environ:
+        place: dict[str, Any] = {}
+        if MEETING in os.environ or "RANK" not in os.environ:  # else torchrun's variables say where
+            ranks = int(os.environ["WORLD_SIZE"]) if MEETING in os.environ else 1
+            store = dist.FileStore(os.environ[MEETING], ranks) if MEETING in os.environ else dist.HashStore()
+            place = {"store": store, "rank": int(os.environ.get("RANK", "0")), "world_size": ranks}
             for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
                 os.environ.setdefault(name, "lo")  # gloo listens on the address of the machine's name otherwise
-        if alone:
-            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=WAITS)
-        elif MEETING in os.environ:
-            rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-            place = f"file://{os.environ[MEETING]}"
-            dist.init_process_group(backend, init_method=place, rank=rank, world_size=ranks, timeout=WAITS)
-        else:
-            dist.init_process_group(backend, timeout=WAITS)
+        dist.init_process_group(backend, timeout=WAITS, **place)
     if not parallel_state.is_initialized():
         if dist.get_world_size() % tp:
             raise ValueError(f"TP={tp} does not divide the {dist.get_world_size()} trainer processes")

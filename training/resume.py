@@ -17,7 +17,6 @@ import hashlib
 import logging
 import os
 from dataclasses import asdict, dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +72,11 @@ class Journal:
     def write(self, number: int, rollout: Rollout) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_drafts(self.folder)
-        if later := self.remove_from(number):
-            logger.warning("rollout %d was sampled again; removed with what followed: %s", number + 1, later)
+        if later := [path for n, path in self._records() if n >= number]:
+            names = ", ".join(path.name for path in later)
+            logger.warning("rollout %d was sampled again; removed with what followed: %s", number + 1, names)
+        for path in later:
+            path.unlink()
         record = {"fingerprint": self.fingerprint, **asdict(rollout)}
         write_atomically(self._path(number), orjson.dumps(record))
 
@@ -83,23 +85,12 @@ class Journal:
         path = self._path(number)
         try:
             record = orjson.loads(path.read_bytes())
-            return Rollout(**record) if record.pop("fingerprint") == self.fingerprint else None
         except FileNotFoundError:
             return None
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except ValueError as error:
             logger.warning("%s is damaged (%s); rollout %d is sampled again", path, error, number + 1)
             return None
-
-    def first_lacking(self, number: int) -> int:
-        """The first rollout from ``number`` on that cannot be replayed."""
-        return next(n for n in count(number) if self.read(n) is None)
-
-    def remove_from(self, first: int) -> str:
-        """Remove the records from ``first`` on; their names, for people."""
-        later = [path for number, path in self._records() if number >= first]
-        for path in later:
-            path.unlink()
-        return ", ".join(path.name for path in later)
+        return Rollout(**record) if record.pop("fingerprint") == self.fingerprint else None
 
     def forget(self, up_to: int) -> None:
         """Remove the records that no kept checkpoint needs."""
@@ -135,12 +126,9 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
     if state["fingerprint"] != fingerprint(config):
         logger.warning("settings have changed since rollout %d; the run continues under the new ones", first)
     logger.info("continuing after rollout %d from %s", first, newest.with_name(f"iter_{first - 1:07d}"))
-    if (damaged := number_of(newest)) >= first and is_rank_zero():
-        lacking = Journal(config).first_lacking(first)
-        how = "the journal has all of them, and the run comes to the same weights"
-        if lacking <= damaged:
-            how = f"the journal lacks rollout {lacking + 1}: it and later ones are sampled again, weights may differ"
-        logger.warning("rollouts %d to %d are trained again; %s", first + 1, damaged + 1, how)
+    if (damaged := number_of(newest)) >= first:
+        logger.warning("rollouts %d to %d are trained again; those that the journal has, as they were", first + 1,
+                       damaged + 1)
     return first, state["next_group"]
 
 

@@ -30,7 +30,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,14 +39,13 @@ from typing import Any
 from tqdm import tqdm
 
 from .. import rollout as hooks
-from ..agents.records import FailureKind
 from ..checkpoints.hf_folder import HfTensors
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
 from ..data.training_file import DataSource, TrainingRow
 from ..hooks import rewards, traces
 from ..hooks.host import HostArgs, embedded_args
-from ..hooks.metrics import failure_of, rollout_metrics
+from ..hooks.metrics import rollout_metrics
 from ..hooks.sample import AllFailed, Sample, ended, require_survivors
 from ..rollout_client import Dialect, Endpoint, answered, close_clients
 from ..serving.fleet import Fleet
@@ -63,11 +62,6 @@ WATCH_EVERY_S = 1.0
 """Seconds between checks that a server can still answer; otherwise the rollout would wait for its last retry."""
 ENDING_S = 30.0
 """For tasks that are cancelled when a run ends; most take none."""
-SERVER_FAILURES = frozenset(
-    {FailureKind.CONNECTION, FailureKind.TIMEOUT, FailureKind.SERVER_ERROR, FailureKind.RATE_LIMITED,
-     FailureKind.BAD_RESPONSE, FailureKind.ANSWER_MODEL}
-)
-"""Failures that a dead or hung server can cause; a document or a prompt causes the others."""
 
 
 class RolloutError(MemAgentError):
@@ -91,15 +85,6 @@ class Batch:
     @property
     def sampled(self) -> list[Sample]:
         return [sample for group in (*self.groups, *self.dropped) for sample in group]
-
-    @property
-    def lost(self) -> bool:
-        """Whether a server may be to blame for a failure; in a dropped group it may be why the filter dropped it."""
-        return any(
-            sample.status is Sample.Status.ABORTED  # nobody aborts here, so an engine did
-            or failure_of(sample) in SERVER_FAILURES
-            for sample in self.sampled
-        )
 
 
 async def collect_batch(
@@ -163,39 +148,20 @@ class Rollouts:
         self.journal = Journal(config)
         self.speed: dict[str, float] = {}
         """``tokens_per_second`` of the last rollout: of all replies, kept or not. One that is replayed has none."""
-        needs_engines = evaluate or config.eval_interval > 0 or not config.supervised
-        self._fleet = Fleet(config, config.hf_ckpt) if needs_engines else None
+        self.fleet = Fleet(config, config.hf_ckpt)
         self._background = Background()
         self._starting = self._background.submit(self._start(evaluate))
 
-    @property
-    def fleet(self) -> Fleet:
-        assert self._fleet is not None, "a run that samples or evaluates has engines"
-        return self._fleet
-
     async def _start(self, evaluate: bool) -> str:
-        """The table of the starting weights, if they are evaluated."""
-        if self._fleet is not None:
+        """Engines where something is asked of them; the table of the starting weights, if they are evaluated."""
+        if evaluate or self.config.eval_interval > 0 or not self.config.supervised:
             await self.fleet.start()
         return await evaluate_model(self.config, self.fleet, "before", Path(self.config.hf_ckpt)) if evaluate else ""
 
-    def begin(self, first: int) -> None:
-        """Wait until the engines may get weights: the starting weights are evaluated first. ``first`` is the next
-        rollout.
-
-        A replay trains the policy, and a reward with a state learns nothing from it. So rollouts are replayed only up
-        to one before which that state is there; others are removed and sampled again.
-        """
+    def begin(self) -> None:
+        """Wait until the engines may get weights: the starting weights are evaluated first."""
         if table := self._starting.result():
             tqdm.write(table)
-        if self.config.supervised or not rewards.has_state(host := HostArgs.of(self._args())):
-            return
-        lacking = self.journal.first_lacking(first)
-        if first < lacking < self.config.num_rollout and not rewards.can_prepare(host, lacking):
-            logger.warning(
-                "the reward's state before rollout %d is not there: those from %d on are sampled again; removed: %s",
-                lacking + 1, first + 1, self.journal.remove_from(first),
-            )
 
     def rollout(self, number: int, first_group: int) -> Rollout:
         """Rollout ``number``, of the groups from ``first_group`` on: from the journal, else made and journalled."""
@@ -211,8 +177,8 @@ class Rollouts:
         self.journal.write(number, fresh)
         return fresh
 
-    def sync(self, tensors: dict[str, Any], version: int | str) -> float:
-        """Send the policy's weights to the engines under ``version``; returns the seconds it took."""
+    def sync(self, tensors: Mapping[str, Any], version: int | str) -> float:
+        """Send weights to the engines under ``version``; returns the seconds it took."""
         return self._background.run(self.fleet.sync_weights(tensors, str(version)))
 
     def evaluate(self, name: str, model: Path) -> None:
@@ -227,8 +193,7 @@ class Rollouts:
 
     def close(self) -> None:
         self._starting.cancel()
-        if self._fleet is not None:
-            self._background.run(self.fleet.stop())
+        self._background.run(self.fleet.stop())
         self._background.run(close_clients())
         self._background.close()
         traces.wait()
@@ -241,13 +206,11 @@ class Rollouts:
             given = await self._collect(first_group)
             metrics = rollout_metrics(given.samples, scored=False) | row_counts(args, given.samples)
             return Rollout(custom_convert(args, given.samples), given.next_group, metrics)
-        host, repeated = HostArgs.of(args), 0
+        host = HostArgs.of(args)
         # Before sampling: a missing state must not come to light after a whole rollout.
         await asyncio.to_thread(rewards.prepare, host, number)
         await self.fleet.ensure_alive()
-        while (batch := await self._whole_batch(first_group)) is None:
-            repeated += 1
-            logger.warning("rollout %d is sampled again: a server had to be replaced", number + 1)
+        batch, repeated = await self._whole_batch(number, first_group)
         samples = batch.samples
         stale = mask_stale(samples, str(number))
         # Of all that was sampled, before the rollout as a whole adds to the kept ones.
@@ -259,31 +222,33 @@ class Rollouts:
         metrics |= sampled | traces.begin(host, number)
         return Rollout(custom_convert(args, samples), batch.next_group, metrics)
 
-    async def _whole_batch(self, first_group: int) -> Batch | None:
-        """A batch that no server spoilt; None where one did, all servers then being ready for another attempt."""
+    async def _whole_batch(self, number: int, first_group: int) -> tuple[Batch, int]:
+        """A batch that no server spoilt, and how many before it were."""
 
         async def look() -> None:
             if self.fleet.out_of_service:
                 raise RolloutError("the router or all engines ended during a rollout")
 
-        try:
-            batch = await watched(self._collect(first_group), look, WATCH_EVERY_S)
-            require_survivors(batch.samples, "a rollout")
-            if not any(map(ended, batch.samples)):
-                raise RolloutError(f"all {len(batch.samples)} trajectories of a rollout were aborted by their engines")
-        except (RolloutError, AllFailed):  # a dead server's failures look like both
-            if await self._repaired():
-                return None
-            raise
-        return None if batch.lost and await self._repaired() else batch
-
-    async def _repaired(self) -> bool:
-        """Whether a server had to be replaced. All engines then stand where the rollout found them."""
-        # An engine may be inside a long step of requests that were given up.
-        if not await self.fleet.ensure_alive(REQUEST_TIMEOUT_S):
-            return False
-        await self.fleet.start_over()
-        return True
+        repeated = 0
+        while True:
+            spoilt: MemAgentError | None = None
+            try:
+                batch = await watched(self._collect(first_group), look, WATCH_EVERY_S)
+                require_survivors(batch.samples, "a rollout")
+                if not any(map(ended, batch.samples)):
+                    raise RolloutError("all trajectories of a rollout were aborted by their engines")
+            except (RolloutError, AllFailed) as error:  # a dead server's failures look like both
+                spoilt = error
+            # In a dropped group a failure may be why the filter dropped it; an engine may be inside a long step of
+            # requests that were given up.
+            whole = not spoilt and all(map(ended, batch.sampled))
+            if whole or not await self.fleet.ensure_alive(REQUEST_TIMEOUT_S):
+                if spoilt:
+                    raise spoilt
+                return batch, repeated
+            await self.fleet.start_over()
+            repeated += 1
+            logger.warning("rollout %d is sampled again: a server had to be replaced", number + 1)
 
     async def _collect(self, first_group: int) -> Batch:
         config, args = self.config, self._args()
@@ -299,9 +264,8 @@ class Rollouts:
         return await collect_batch(run_group, keep, first_group, config.rollout_batch_size, config.groups_in_flight)
 
     def _args(self) -> SimpleNamespace:
-        if self.config.supervised:
-            return embedded_args(self.config, None)
-        return embedded_args(self.config, Endpoint(Dialect.VLLM, self.fleet.url, self.config.engine_max_len))
+        router = Endpoint(Dialect.VLLM, self.fleet.url, self.config.engine_max_len)
+        return embedded_args(self.config, None if self.config.supervised else router)
 
     def _sampled_tokens(self) -> int:
         return answered(self._background.loop)["sampled_tokens"]

@@ -58,11 +58,8 @@ def rows_from_train_data(train_data: Mapping[str, Any]) -> list[TrainRow]:
 
 
 def optimizer_steps(rows: Sequence[TrainRow], step_trajectories: int) -> list[list[TrainRow]]:
-    """The rows of each optimizer step: ``step_trajectories`` whole trajectories, in order of first occurrence."""
-    by_rollout: dict[int, list[TrainRow]] = {}
-    for row in rows:
-        by_rollout.setdefault(row.rollout_id, []).append(row)
-    trajectories = list(by_rollout.values())
+    """The rows of each optimizer step: ``step_trajectories`` whole trajectories, in their order."""
+    trajectories = [list(turns) for _, turns in groupby(rows, lambda row: row.rollout_id)]
     assert trajectories and len(trajectories) % step_trajectories == 0, "a failed trajectory still gives a masked row"
     starts = range(0, len(trajectories), step_trajectories)
     return [[row for t in trajectories[i : i + step_trajectories] for row in t] for i in starts]

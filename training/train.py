@@ -47,7 +47,7 @@ from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.process_environment import share_cores
 from ..system.signals import stop_if_asked, stop_on_signals
-from .evaluate import check_before, evaluates_after, rows_of
+from .evaluate import check_before, rows_of
 from .log import RunLog
 from .ranks import is_rank_zero, leave, other_ranks, with_train_procs
 from .resume import Rollout, resume, save
@@ -106,7 +106,7 @@ def train_rollouts(config: Config, source: Rollouts | None, log: RunLog) -> None
     start, next_group = resume(config, trainer)
     if source is not None:
         write_settings(config)  # not before it is clear that the run goes on under them
-        source.begin(start)
+        source.begin()
     log.begin(start)
     sync(source, trainer, start)
     for number in range(start, config.num_rollout):
@@ -121,7 +121,7 @@ def train_rollouts(config: Config, source: Rollouts | None, log: RunLog) -> None
         log.enter("learning")
         metrics |= learn(config, trainer, rollout)
         log.enter("sending weights")
-        evaluates = evaluates_after(config, number)
+        evaluates = config.eval_interval > 0 and (number + 1) % config.eval_interval == 0
         metrics["seconds/sync"] = sync(source, trainer, number + 1, evaluates=evaluates)
         if evaluates and source is not None:
             log.enter("evaluating")

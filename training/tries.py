@@ -29,11 +29,11 @@ cut off; the trie of the others has 7 tokens, 5 beside the prefix ``1 2`` that a
 
 from __future__ import annotations
 
-import sys
-from array import array
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
 
 from .rows import TrainRow
 
@@ -92,34 +92,16 @@ def sorted_by_prefix(rows: Sequence[Sequence[int]]) -> tuple[list[int], list[int
     """``(order, shared)``: rows that share most stand side by side; row ``order[i]`` shares its first ``shared[i]``
     tokens with the one before it, and no more with any earlier one."""
     # As numbers of equal width, high byte first, rows have the order of the lists, and compare many times faster.
-    written = [_big_endian(row) for row in rows]
-    order = sorted(range(len(rows)), key=written.__getitem__)
-    before = [b"", *(written[i] for i in order[:-1])]
-    return order, [common_prefix(a, written[i]) // _WIDTH for a, i in zip(before, order, strict=False)]
+    written = [np.array(row, ">u4") for row in rows]
+    order = sorted(range(len(rows)), key=lambda i: written[i].tobytes())
+    return order, [0, *(common_prefix(written[a], written[b]) for a, b in pairwise(order))][: len(rows)]
 
 
-_WIDTH = array("I").itemsize
-
-
-def _big_endian(row: Sequence[int]) -> bytes:
-    numbers = array("I", row)
-    if sys.byteorder == "little":
-        numbers.byteswap()
-    return numbers.tobytes()
-
-
-def common_prefix(a: bytes, b: bytes) -> int:
-    """How many first bytes are equal."""
-    low, high = 0, min(len(a), len(b))
-    if a[:high] == b[:high]:
-        return high
-    while high - low > 1:  # a[:low] == b[:low] and a[:high] != b[:high]
-        middle = (low + high) // 2
-        if a[low:middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low
+def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
+    """How many first tokens are equal."""
+    length = min(len(a), len(b))
+    different = np.flatnonzero(a[:length] != b[:length])
+    return int(different[0]) if len(different) else length
 
 
 def trie_tokens(rows: Sequence[Sequence[int]]) -> int:
@@ -156,7 +138,6 @@ def cut_tries(rows: Sequence[Sequence[int]], ranks: int, max_tokens: int) -> lis
     order, shared = sorted_by_prefix(rows)
     added = [len(rows[index]) - common for index, common in zip(order, shared, strict=True)]
     fair = -(-sum(added) // ranks)
-    backwards = shared[::-1]
     pieces = []
     spans = [(0, len(order))] if order else []
     while spans:
@@ -166,21 +147,11 @@ def cut_tries(rows: Sequence[Sequence[int]], ranks: int, max_tokens: int) -> lis
         if stop - first == 1 or (tokens <= max_tokens and tokens - common <= fair and common > 0):
             pieces.append(Piece(tuple(order[first:stop]), tokens))
         else:
-            middle = _nearest(shared, backwards, common, first, stop)
+            # Where neighbours share least, next to the middle.
+            cuts = (i for i in range(first + 1, stop) if shared[i] == common)
+            middle = min(cuts, key=lambda i: abs(2 * i - first - stop))
             spans += [(middle, stop), (first, middle)]
     return pieces
-
-
-def _nearest(shared: Sequence[int], backwards: Sequence[int], least: int, first: int, stop: int) -> int:
-    """Where a span of sorted rows is cut: where neighbours share ``least``, next to its middle."""
-    middle, last = (first + stop) // 2, len(shared) - 1
-    places = []
-    # index, and not a loop: each of the thousand rows of a comb is cut off by itself.
-    with suppress(ValueError):
-        places.append(last - backwards.index(least, last - middle, last - first))
-    with suppress(ValueError):
-        places.append(shared.index(least, middle + 1, stop))
-    return min(places, key=lambda i: abs(2 * i - first - stop))
 
 
 def split_pieces(pieces: Sequence[Piece], ranks: int) -> list[list[Piece]]:

@@ -38,16 +38,9 @@ def train_here(config: Config) -> int:
     """Train with the embedded host, whose engines evaluate before and after; then the table and the card."""
     run = Path(config.save_path)
     evaluates = flag("EVAL", "1") and bool(config.data_root)
-    if evaluates:
-        say(f"training in {run}; its engines evaluate {config.hf_ckpt} before and {run}/hf/iter_* after, into "
-            f"{run}/eval")
-    else:
-        say(f"training in {run}; no evaluation of before and after (DATA_ROOT is not set, or EVAL=0)")
-    finish = []
-    if evaluates:  # which converts
-        finish = ["--evaluate"]
-    elif flag("CONVERT", "1"):
-        finish = ["--convert"]
+    what = f"evaluating {config.hf_ckpt} before and {run}/hf/iter_* after"
+    say(f"training in {run}, {what if evaluates else 'without an evaluation (DATA_ROOT is not set, or EVAL=0)'}")
+    finish = ["--evaluate"] if evaluates else ["--convert"] * flag("CONVERT", "1")  # --evaluate converts as well
     code = command("train", train, *finish)
     if flag("DRY_RUN") or not finish or code not in (0, NOTHING_TO_TRAIN):
         return code
@@ -58,11 +51,10 @@ def train_here(config: Config) -> int:
         if code := convert(config, model, "--iteration", newest.name):
             return code
         os.environ.pop("BASE_URL", None)  # it serves other weights
-        if evaluates:
-            for weights, output in ((config.hf_ckpt, before), (str(model), after)):
-                code = evaluate(["--model", weights, "--output", str(output)])
-                if code not in (0, FINISHED_WITH_FAILURES):
-                    return code
+        for weights, output in ((config.hf_ckpt, before), (str(model), after)) if evaluates else ():
+            code = evaluate(["--model", weights, "--output", str(output)])
+            if code not in (0, FINISHED_WITH_FAILURES):
+                return code
     about = pushing()
     if before.is_dir() and after.is_dir():
         results = [str(before), str(after)]
@@ -117,25 +109,23 @@ def evaluate_model(config: Config) -> int:
         if not checkpoint or not os.environ.get("SAVE_PATH"):
             raise ConfigError("CONVERT=1 needs SAVE_PATH and SINGLE_ITER=iter_<number>")
         model = model or f"{config.save_path}/hf/{checkpoint}"
-        options = ["--iteration", checkpoint, "--output", model, *pushing()]
-        if code := convert(config, Path(model), *options):
+        if code := convert(config, Path(model), "--iteration", checkpoint, "--output", model, *pushing()):
             return code
     if not model:
         raise ConfigError("set MODEL_PATH to a Hugging Face folder or id, or CONVERT=1 with SAVE_PATH, HF_CKPT and "
                           "SINGLE_ITER")
     if not config.data_root:
         raise ConfigError("set DATA_ROOT to the folder of eval_<length>.json")
-    name = os.environ.get("SAVE_FILE") or Path(model).name
-    output = Path(os.environ.get("RESULTS") or "results") / name
+    output = Path(os.environ.get("RESULTS") or "results", os.environ.get("SAVE_FILE") or Path(model).name)
     return command("eval", evaluate, "--model", model, "--output", str(output))
 
 
 # --- both -----------------------------------------------------------------------------------------------------------
 
 
-def convert(config: Config, model: Path | None, *options: str) -> int:
+def convert(config: Config, model: Path, *options: str) -> int:
     """Convert a checkpoint of SAVE_PATH, unless ``model`` is there; FORCE=1 replaces it."""
-    if model is not None and (model / "config.json").is_file() and not flag("FORCE"):
+    if (model / "config.json").is_file() and not flag("FORCE"):
         say(f"{model} is there already")
         return 0
     if not config.hf_ckpt:

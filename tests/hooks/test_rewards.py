@@ -173,7 +173,6 @@ def test_a_killed_run_gives_the_rewards_of_an_unbroken_one(killed, prepares, tmp
         if number in killed:
             rewards.RUNS.clear()  # as in a fresh process
         if prepares:
-            assert rewards.can_prepare(HostArgs.of(args(tmp_path)), number)
             rewards.prepare(HostArgs.of(args(tmp_path)), number)
         samples = answers(*replies)
         given.append(novel(args(tmp_path), samples, number))
@@ -226,7 +225,6 @@ def test_a_half_written_state_is_none(tmp_path):
     folder = tmp_path / "run" / "reward_state"
     shutil.copytree(folder / "0000000", folder / ".0000001.writing")
     rewards.RUNS.clear()
-    assert not rewards.can_prepare(HostArgs.of(args(tmp_path)), 2)
     with pytest.raises(ConfigError, match="0000001"):
         play(tmp_path, 2, 2)
     play(tmp_path, 1, 2)

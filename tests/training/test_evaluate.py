@@ -16,7 +16,7 @@ from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.training import rollouts
 from mem_agent.training import train as loop
-from mem_agent.training.evaluate import check_before, evaluate_between, evaluate_model, evaluates_after
+from mem_agent.training.evaluate import check_before, evaluate_between, evaluate_model
 
 POCKET = Path(__file__).parents[2] / "pocket"
 READS = {"engine_max_len": 256, "mem_chunk_tokens": 32, "mem_max_memory": 8, "mem_max_final": 12,
@@ -27,16 +27,15 @@ ROW = {"prompt": "what?", "label": "silver", "metadata": {"context": "metal silv
 class Fleet:
     """Engines that are a router's; it counts how often their caches were dropped."""
 
-    def __init__(self, config, router, error=None):
-        self.config, self.url, self.error, self.emptied = config, f"http://127.0.0.1:{router.port}", error, 0
-        self.restarts, self.dead, self.looks = 0, 0, 0
+    def __init__(self, router, dead=0, error=None):
+        self.url, self.error, self.dead = f"http://127.0.0.1:{router.port}", error, dead
+        self.emptied, self.restarts, self.looks = 0, 0, 0
 
     async def ensure_alive(self, hung_after_s):
         self.looks += 1
         if self.error:
             raise self.error
-        self.restarts, dead, self.dead = self.restarts + self.dead, self.dead, 0
-        return dead
+        self.restarts, self.dead = self.restarts + self.dead, 0
 
     async def start_over(self):
         self.emptied += 1
@@ -64,47 +63,22 @@ def turns(router):
     return sum("seed" in request["sampling_params"] for request in router.requests)
 
 
-# --- before and after -----------------------------------------------------------------------------------------------
-
-
-def test_a_model_is_evaluated_once_and_what_is_complete_is_not_asked_again(config, router, tmp_path):
+def test_a_model_is_evaluated_once_and_what_is_complete_is_not_asked_again(config, router, tmp_path, monkeypatch):
+    monkeypatch.setattr(eval_ruler_hqa, "LOOK_EVERY_S", 0.01)
     check_before(config)
+    fleet, router.delay = Fleet(router), 0.2
     for _ in range(2):
-        table = asyncio.run(evaluate_model(config, Fleet(config, router), "before", POCKET / "start"))
-        assert "| before | 1 | 1 | 0 | 0 |" in table and turns(router) == 2
+        table = asyncio.run(evaluate_model(config, fleet, "before", POCKET / "start"))
+        assert "| before | 1 | 1 | 0 | 0 |" in table and turns(router) == 2 and fleet.looks > 1
     assert len(read_rows(tmp_path / "run" / "eval" / "before", "1")) == 1
     with pytest.raises(EvalError, match="SEED"):
         check_before(config.replace(seed=9))
+    with pytest.raises(FleetError):  # engines that cannot be kept alive
+        asyncio.run(evaluate_model(config, Fleet(router, error=FleetError("none is left")), "after", POCKET / "start"))
 
 
-def test_answers_that_failed_do_not_end_a_run(config, router):
-    router.default = lambda body: 400 if "seed" in body["sampling_params"] else [5]
-    assert "failed: 1/0: rejected" in asyncio.run(
-        evaluate_model(config, Fleet(config, router), "before", POCKET / "start"))
-
-
-def test_engines_are_kept_alive_meanwhile_and_one_that_cannot_be_ends_the_evaluation(config, router, monkeypatch):
-    monkeypatch.setattr(eval_ruler_hqa, "LOOK_EVERY_S", 0.01)
-    router.delay = 0.2
-    fleet = Fleet(config, router)
-    asyncio.run(evaluate_model(config, fleet, "before", POCKET / "start"))
-    assert fleet.looks > 1
-    fleet = Fleet(config, router, FleetError("no engine is left"))
-    with pytest.raises(FleetError):
-        asyncio.run(evaluate_model(config, fleet, "after", POCKET / "start"))
-
-
-# --- between rollouts -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("interval,rollouts", [(0, []), (1, [0, 1, 2, 3, 4, 5]), (2, [1, 3, 5]), (4, [3])])
-def test_every_nth_rollout(interval, rollouts):
-    config = Config(eval_interval=interval, data_root="d" if interval else "")
-    assert [number for number in range(6) if evaluates_after(config, number)] == rollouts
-
-
-def test_questions_are_asked_once_and_answers_of_other_weights_removed(config, router, tmp_path):
-    fleet = Fleet(config, router)
+def test_questions_are_asked_once_and_answers_of_other_weights_removed(config, router, tmp_path, caplog):
+    fleet = Fleet(router)
     metrics = asyncio.run(evaluate_between(config, fleet, 1))
     assert metrics["eval/1/sub_em"] == 0.0 and metrics["eval/1/questions"] == 1.0
     assert metrics["eval/1/turns"] == 2.0 and metrics["seconds/evaluation"] > 0
@@ -114,39 +88,29 @@ def test_questions_are_asked_once_and_answers_of_other_weights_removed(config, r
     asyncio.run(evaluate_between(config.replace(lr=1e-3), fleet, 1))  # a run that was set back
     assert turns(router) == 4
     assert [path.name for path in (tmp_path / "run" / "eval").iterdir()] == ["during-iter_0000001"]
+    (tmp_path / "eval_1.json").unlink()  # the run goes on
+    assert asyncio.run(evaluate_between(config, fleet, 3))["eval_failed"] == 1.0 and "eval_1.json" in caplog.text
 
 
-def test_an_evaluation_that_fails_does_not_end_the_run(config, router, tmp_path, caplog):
-    (tmp_path / "eval_1.json").unlink()
-    found = asyncio.run(evaluate_between(config, Fleet(config, router), 1))
-    assert found["eval_failed"] == 1.0 and not any(name.startswith("eval/") for name in found)
-    assert "eval_1.json" in caplog.text
-
-
-def test_rows_of_a_file_are_asked_through_the_hooks(config, router, tmp_path, caplog):
+def test_rows_of_a_file_are_asked_through_the_hooks_and_again_where_an_engine_died(config, router, tmp_path, caplog):
     config = config.replace(eval_data=str(tmp_path / "dev.jsonl"), eval_samples=2, eval_temperature=0.5)
     caplog.set_level(logging.INFO, logger="mem_agent")
-    fleet = Fleet(config, router)
+    router.script = [503]
+    fleet = Fleet(router, dead=1)
     metrics = asyncio.run(evaluate_between(config, fleet, 3))
-    assert metrics["eval/dev/reward"] == metrics["eval/dev/accuracy"] == 0.0
+    assert metrics["eval/dev/reward"] == metrics["eval/dev/accuracy"] == metrics["eval/dev/failed"] == 0.0
     assert metrics["eval/dev/trajectories"] == 6.0 and metrics["eval/dev/best@2"] == 0.0
     assert all(name.count("/") == 2 for name in metrics if name.startswith("eval/"))
-    assert "4/100 | dev: reward 0.000 | " in caplog.text and fleet.emptied == 1
+    assert "4/100 | dev: reward 0.000 | " in caplog.text and fleet.emptied == 2
     sampling = [request["sampling_params"] for request in router.requests]
     assert {each["temperature"] for each in sampling} == {0.5} and len({each["seed"] for each in sampling}) == 12
 
 
-def test_an_evaluation_that_a_dead_engine_spoilt_is_asked_again_with_empty_caches(config, router, tmp_path, caplog):
-    config = config.replace(eval_data=str(tmp_path / "dev.jsonl"))
-    router.script = [503]
-    fleet = Fleet(config, router)
-    fleet.dead = 1
-    metrics = asyncio.run(evaluate_between(config, fleet, 3))
-    assert metrics["eval/dev/failed"] == 0.0 and fleet.emptied == 2 and "asked again" in caplog.text
+# --- in a run -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loss,evaluates,versions", [
-    ("grpo", False, ["4"]), ("grpo", True, ["4"]), ("sft", False, []), ("sft", True, ["4"]),
+    ("grpo", False, ["4"]), ("sft", False, []), ("sft", True, ["4"]),
 ])
 def test_engines_get_weights_once_and_under_sft_only_to_be_evaluated(
     loss, evaluates, versions, config, tmp_path, monkeypatch
@@ -174,9 +138,6 @@ def test_engines_get_weights_once_and_under_sft_only_to_be_evaluated(
     assert given == versions
 
 
-# --- in a run -------------------------------------------------------------------------------------------------------
-
-
 class Source:
     """Rollouts that write down what is asked of them."""
 
@@ -185,7 +146,7 @@ class Source:
     def __init__(self, config, evaluate=False):
         self.calls, Source.made = ["before"] * evaluate, self
 
-    def begin(self, first):
+    def begin(self):
         self.calls.append("ready")
 
     def evaluate(self, name, model):
@@ -212,7 +173,5 @@ def test_a_run_evaluates_before_its_first_weights_and_after_its_last(options, ca
 def test_a_run_that_had_ended_leaves_the_rest_to_its_caller(config, tmp_path, monkeypatch):
     config = config.replace(save_path=str(tmp_path), num_rollout=3)
     (tmp_path / "iter_0000002").mkdir()
-    (tmp_path / "iter_0000002" / ".metadata").touch()
-    (tmp_path / "latest_checkpointed_iteration.txt").write_text("2")
     monkeypatch.setattr(loop, "checked", lambda _: config)
     assert [loop.main(options) for options in ([], ["--convert"], ["--evaluate"])] == [0, 4, 4]

@@ -52,17 +52,15 @@ def test_a_rollout_is_on_disk_in_the_log_and_with_the_tracker(tmp_path, told, ca
     assert told == [(0, numbers), (1, numbers), (2, numbers), "end"]
     lines = [record.message for record in caplog.records if record.levelno == logging.INFO]
     assert [line.partition(" | ")[0] for line in lines] == ["rollout 1/3", "rollout 2/3", "rollout 3/3"]
+    assert progress_line(11, 40, METRICS) == (
+        "rollout 12/40 | reward 0.500 | loss +0.00100 | 2.0 s (rollout 1.0, log-probs 0.0) | FAILED 1 of 8"
+    )
     [warning] = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert "the network is gone" in warning
-
-
-def test_what_a_continued_run_does_again_is_said_again_and_half_a_line_forgotten(tmp_path, told):
-    run(tmp_path, 0, 3)
     with (tmp_path / "metrics.jsonl").open("ab") as file:
         file.write(b'{"rollout": 3, "rew')
-    run(tmp_path, 1, 2)
+    run(tmp_path, 1, 2)  # resumed
     assert [line["rollout"] for line in read_metrics(tmp_path)] == [0, 1]
-    assert [each[0] for each in told if each != "end"] == [0, 1, 2, 1]
 
 
 def test_other_ranks_say_and_write_nothing(tmp_path, caplog, capfd):
@@ -71,12 +69,6 @@ def test_other_ranks_say_and_write_nothing(tmp_path, caplog, capfd):
         log.begin(0)
         log.finish(0, METRICS)
     assert not list(tmp_path.iterdir()) and caplog.text == "" and capfd.readouterr() == ("", "")
-
-
-def test_a_line_for_people():
-    assert progress_line(11, 40, METRICS) == (
-        "rollout 12/40 | reward 0.500 | loss +0.00100 | 2.0 s (rollout 1.0, log-probs 0.0) | FAILED 1 of 8"
-    )
 
 
 # --- trackers -------------------------------------------------------------------------------------------------------

@@ -6,9 +6,8 @@ import random
 import pytest
 import torch
 
-from mem_agent.config import Config, ConfigError
+from mem_agent.config import Config
 from mem_agent.training.loss import (
-    low_var_kl,
     policy_loss,
     policy_metrics,
     row_weights,
@@ -42,24 +41,6 @@ def a_step(seed: int = 0, trajectories: int = 5) -> list[TrainRow]:
 def noise(rows: list[TrainRow], seed: int) -> list[list[float]]:
     rng = random.Random(seed)
     return [[-rng.random() for _ in range(row.response_length)] for row in rows]
-
-
-@pytest.mark.parametrize("advantage,ratio,expected", [
-    (-1.0, 8.0, 3.0),  # 8 without the third clip
-    (-1.0, 2.0, 2.0), (-2.0, 8.0, 6.0), (1.0, 8.0, -1.28), (1.0, 0.1, -0.1), (-1.0, 0.1, 0.8),
-])
-def test_a_dual_clip_bounds_what_a_bad_token_costs(advantage, ratio, expected):
-    config = Config(eps_clip_c=3.0, kl_coef=0.0)
-    rows = [TrainRow([1, 1], 1, [1], [0.0], advantage, 0, 1)]
-    batch = token_batch(rows, row_weights(rows, "trajectory"), [[0.0]], None)
-    numerator, _ = policy_loss(torch.tensor([math.log(ratio)]), torch.zeros(1), batch, config)
-    assert numerator.item() == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("value", [0.5, 1.0])
-def test_a_dual_clip_of_at_most_one_is_refused(value):
-    with pytest.raises(ConfigError, match="EPS_CLIP_C"):
-        Config(eps_clip_c=value)
 
 
 def golden(rows, new, old, ref, config) -> float:
@@ -106,7 +87,7 @@ def loss_and_gradient(rows, new, old, ref, config, ranks=1, max_tokens=10**6):
 
 
 @pytest.mark.parametrize("config", [TRAJECTORY, TOKEN], ids=["trajectory", "token"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_loss_is_its_definition(config, seed):
     rows = a_step(seed)
     new, old, ref = noise(rows, 1), noise(rows, 2), noise(rows, 3)
@@ -128,76 +109,33 @@ def test_ranks_and_micro_batches_do_not_change_loss_or_gradient(config, ranks, m
     assert split_metrics == pytest.approx(metrics, abs=1e-6)
 
 
-@pytest.mark.parametrize("config", [TRAJECTORY, TOKEN], ids=["trajectory", "token"])
-def test_the_order_of_rows_does_not_change_the_loss(config):
-    rows = a_step()
-    order = random.Random(1).sample(range(len(rows)), len(rows))
-    columns = rows, noise(rows, 1), noise(rows, 2), noise(rows, 3)
-    rows_, new, old, ref = ([column[i] for i in order] for column in columns)
-    shuffled, _, _ = loss_and_gradient(rows_, new, old, ref, config)
-    assert shuffled == pytest.approx(loss_and_gradient(*columns, config)[0], abs=1e-6)
-
-
-@pytest.mark.parametrize("turns", [(1,), (6,), (2, 3, 1), (1,) * 6])
-def test_a_trajectory_weighs_one_however_many_turns_it_has(turns):
-    total = sum(turns)
-    rows = [TrainRow([1] * (n + 1), n, [1] * n, [0.0] * n, 1.0, 0, total) for n in turns]
-    rows.append(TrainRow([1, 1], 1, [1], [0.0], 0.0, 1, 1))
-    same = [[0.0] * row.response_length for row in rows]
-    _, slope, _ = loss_and_gradient(rows, same, same, same, TRAJECTORY)
-    assert slope[:total].sum().item() == pytest.approx(-1.0 / 2)  # advantage 1, two trajectories
-    assert slope[:total].tolist() == pytest.approx([-1.0 / 2 / total] * total)
-
-
 def test_a_fully_masked_trajectory_has_no_gradient_but_counts():
     live = TrainRow([1, 1], 1, [1], [0.0], 1.0, 0, 1)
     failed = TrainRow([1, 1], 1, [0], [0.0], 9.0, 1, 0)
     zeros = [[0.0], [0.0]]
-    loss, slope, _ = loss_and_gradient([live, failed], zeros, zeros, zeros, TRAJECTORY)
-    assert (loss, slope.tolist()) == (-0.5, [-0.5, 0.0])
-    loss, slope, _ = loss_and_gradient([live, failed], zeros, zeros, zeros, TOKEN)
-    assert (loss, slope.tolist()) == (-0.5, [-0.5, 0.0])
+    for config in (TRAJECTORY, TOKEN):
+        loss, slope, _ = loss_and_gradient([live, failed], zeros, zeros, zeros, config)
+        assert (loss, slope.tolist()) == (-0.5, [-0.5, 0.0])
 
 
-@pytest.mark.parametrize(
-    ("advantage", "log_ratio", "loss", "clipped"),
-    [
-        (1.0, math.log(1.5), -1.28, 1.0),  # gain capped at 1 + eps_clip_high
-        (1.0, math.log(0.5), -0.5, 0.0),  # a falling good token is never clipped
-        (-1.0, math.log(0.5), 0.8, 1.0),  # capped at 1 - eps_clip
-        (-1.0, math.log(1.5), 1.5, 0.0),  # a rising bad token is never clipped
-    ],
-)
-def test_the_clip_bounds_are_one_sided_and_asymmetric(advantage, log_ratio, loss, clipped):
-    row = TrainRow([1, 1], 1, [1], [-0.25], advantage, 0, 1)
-    _, _, metrics = loss_and_gradient([row], [[log_ratio]], [[0.0]], [[log_ratio]], TRAJECTORY)
-    assert metrics["pg_loss"] == pytest.approx(loss)
-    assert metrics["clip_fraction"] == clipped
-    assert metrics["ratio_mean"] == pytest.approx(math.exp(log_ratio))
+CLIPPED = [
+    (1.0, 1.5, 0.0, -1.28, 1.0),  # gain capped at 1 + eps_clip_high
+    (1.0, 0.5, 0.0, -0.5, 0.0),  # a falling good token is never clipped
+    (-1.0, 0.5, 0.0, 0.8, 1.0),  # capped at 1 - eps_clip
+    (-1.0, 1.5, 0.0, 1.5, 0.0),  # a rising bad token is never clipped
+    (-1.0, math.exp(30), 0.0, math.exp(30), 0.0),  # nor is its ratio bounded before
+    (-1.0, 8.0, 3.0, 3.0, 0.0), (-2.0, 8.0, 3.0, 6.0, 0.0), (1.0, 8.0, 3.0, -1.28, 1.0),  # but by a dual clip
+]
+
+
+@pytest.mark.parametrize(("advantage", "ratio", "dual", "loss", "clipped"), CLIPPED)
+def test_the_clip_bounds_are_one_sided_and_asymmetric(advantage, ratio, dual, loss, clipped):
+    row, log_ratio = TrainRow([1, 1], 1, [1], [-0.25], advantage, 0, 1), math.log(ratio)
+    config = TRAJECTORY.replace(eps_clip_c=dual)
+    _, _, metrics = loss_and_gradient([row], [[log_ratio]], [[0.0]], [[log_ratio]], config)
+    assert metrics["pg_loss"] == pytest.approx(loss, rel=1e-5) and metrics["clip_fraction"] == clipped
+    assert metrics["ratio_mean"] == pytest.approx(ratio, rel=1e-5)
     assert (metrics["kl"], metrics["entropy"], metrics["rollout_log_prob_gap"]) == (0.0, 2.0, 0.25)
-
-
-def test_kl_is_never_negative_and_at_most_ten():
-    log_probs = torch.tensor([0.0, -1.0, -3.0, -80.0], requires_grad=True)
-    kl = low_var_kl(log_probs, torch.tensor([0.0, 0.0, -500.0, 0.0]))
-    assert kl.tolist() == pytest.approx([0.0, math.e - 2, 10.0, 10.0])
-    kl.sum().backward()
-    assert torch.isfinite(gradient(log_probs)).all()
-
-
-@pytest.mark.parametrize(
-    ("log_ratio", "loss"),
-    [
-        (0.5, math.exp(0.5)),
-        (30.0, math.exp(30.0)),  # no bound before the clip, which a bad token's rise never meets
-        (1e4, math.inf),
-    ],
-)
-def test_a_ratio_is_not_bounded_before_it_is_clipped(log_ratio, loss):
-    row = TrainRow([1, 1], 1, [1], [0.0], -1.0, 0, 1)
-    found, slope, _ = loss_and_gradient([row], [[0.0]], [[-log_ratio]], [[0.0]], TRAJECTORY)
-    assert found == pytest.approx(loss, rel=1e-6)
-    assert torch.isfinite(slope).all() == math.isfinite(loss)
 
 
 def test_the_supervised_loss_is_the_mean_over_unmasked_tokens():

@@ -12,7 +12,6 @@ import pytest
 from mem_agent.checkpoints.hf_folder import HfTensors
 from mem_agent.checkpoints.hf_model import parameter_count
 from mem_agent.config import Config, write_settings
-from mem_agent.system.errors import MemAgentError
 from mem_agent.system.processes import ChildProcess, ProcessError
 from mem_agent.training import ranks
 from mem_agent.training.ranks import train_processes, with_train_procs
@@ -57,51 +56,36 @@ def larger(tmp_path, monkeypatch):
     return Config(save_path=str(tmp_path / "run"), hf_ckpt=str(POCKET))
 
 
-def test_it_is_found_only_where_it_is_not_given(larger):
-    assert with_train_procs(larger, POCKET).train_procs == 2
+def test_it_is_found_once_for_a_run_where_it_is_not_given(larger, monkeypatch):
     given = Config(save_path=larger.save_path, train_procs=1)
     assert with_train_procs(given, POCKET) is given
     one = Config(save_path=larger.save_path, rollout_batch_size=1, n_samples_per_prompt=1)
     assert with_train_procs(one, POCKET).train_procs == 1  # one trajectory a step has no two shares
-
-
-def test_a_run_keeps_what_it_began_with_on_another_machine(larger, monkeypatch):
-    write_settings(with_train_procs(larger, POCKET))
+    write_settings(found := with_train_procs(larger, POCKET))
     monkeypatch.setattr(ranks, "_cores", lambda: 1)
-    assert with_train_procs(larger, POCKET).train_procs == 2
+    assert with_train_procs(larger, POCKET).train_procs == found.train_procs == 2
     other = Config(save_path=larger.save_path, tp=4)
     assert with_train_procs(other, POCKET).train_procs == 4  # halves of a model are no quarters
 
 
 # --- started, and met ------------------------------------------------------------------------------------------------
 
-DYING = "import sys; sys.stdin.read(); print('MemoryError: none left'); sys.exit(3)"
-
-
-@pytest.mark.parametrize("error", [
-    RuntimeError("Connection closed by peer [127.0.0.1]:4711"), MemAgentError("checkpoint not written"),
+@pytest.mark.parametrize("other,error,expected", [
+    ("import sys; print('MemoryError: none left'); sys.exit(3)", RuntimeError("Connection closed by peer"),
+     (ProcessError, r"trainer-1 .* exited with code 3; log .*: MemoryError: none left")),
+    ("import time; time.sleep(600)", ZeroDivisionError("of rank 0"), (ZeroDivisionError, "of rank 0")),
 ])
-def test_a_rank_that_is_dying_is_waited_for_and_named(error, tmp_path, monkeypatch):
+def test_a_rank_that_died_is_named_and_an_error_of_rank_zero_itself_passes(
+    other, error, expected, tmp_path, monkeypatch
+):
     def start(rank, *_):
-        return ChildProcess(f"trainer-{rank}", [sys.executable, "-c", DYING], os.environ, tmp_path / "log")
+        return ChildProcess(f"trainer-{rank}", [sys.executable, "-c", other], os.environ, tmp_path / "log")
 
     monkeypatch.setattr(ranks, "_start", start)
+    monkeypatch.setattr(ranks, "DEATH_SEEN_S", 4.0)
     monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(ProcessError, match=r"trainer-1 .* exited with code 3; log .*: MemoryError: none left"):
-        with ranks.other_ranks(Config(train_procs=2), []):
-            raise error from RuntimeError("Connection closed by peer [127.0.0.1]:4711")
-
-
-def test_an_error_of_rank_zero_itself_passes(tmp_path, monkeypatch):
-    def start(rank, *_):
-        return ChildProcess(f"trainer-{rank}", [sys.executable, "-c", "import time; time.sleep(600)"], os.environ,
-                            tmp_path / "log")
-
-    monkeypatch.setattr(ranks, "_start", start)
-    monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(ZeroDivisionError):
-        with ranks.other_ranks(Config(train_procs=2), []):
-            1 / 0  # noqa: B018
+    with pytest.raises(expected[0], match=expected[1]), ranks.other_ranks(Config(train_procs=2), []):
+        raise error
 
 
 RANK = """
@@ -124,11 +108,9 @@ def start(**env: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", RANK], env=clean | env, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_real_ranks_listen_on_loopback_alone_and_the_users_interfaces_stay(tmp_path, number):
-    meeting = {ranks.MEETING: str(tmp_path / "store"), "WORLD_SIZE": str(number)} if number > 1 else {}
-    started = [start(**meeting, **({"RANK": str(i), "LOCAL_RANK": str(i)} if meeting else {})) for i in range(number)]
-    for process in started:
+def test_real_ranks_listen_on_loopback_alone_and_the_users_interfaces_stay(tmp_path):
+    meeting = {ranks.MEETING: str(tmp_path / "store"), "WORLD_SIZE": "2"}
+    for process in [start(**meeting, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(2)]:
         total, gloo, nccl, *addresses = process.communicate()[0].split()
-        assert (int(total), gloo, nccl) == (number, "lo", "eth7")
+        assert (int(total), gloo, nccl) == (2, "lo", "eth7")
         assert process.returncode == 0 and set(addresses) <= {"127.0.0.1", "::1"}, addresses

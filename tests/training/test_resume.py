@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,39 +23,14 @@ from mem_agent.training.resume import Journal, Rollout, fingerprint, resume, sta
 ROLLOUT = Rollout({"tokens": [[1, 2]], "rewards": [0.1 + 0.2]}, 9, {"reward": 1 / 3})
 
 
-def run_in(folder: Path, **settings: Any) -> Config:
-    return Config(save_path=str(folder), **settings)
-
-
-def test_round_trip_is_exact(tmp_path):
-    Journal(run_in(tmp_path)).write(3, ROLLOUT)
-    assert Journal(run_in(tmp_path, num_rollout=7)).read(3) == ROLLOUT
-    assert Journal(run_in(tmp_path)).read(4) is None
-
-
-@pytest.mark.parametrize("content", [b"", b'{"fingerprint": "', b"[1]", b'{"fingerprint": "x", "one": 1}'])
-def test_a_damaged_record_is_named_and_sampled_again(tmp_path, caplog, content):
-    journal = Journal(run_in(tmp_path))
-    for number in (2, 3):
-        journal.write(number, ROLLOUT)
-    (journal.folder / "rollout_0000003.json").write_bytes(content)
-    assert journal.read(2) == ROLLOUT and journal.read(3) is None
-
-
 def test_what_followed_a_rollout_that_is_sampled_again_is_removed(tmp_path, caplog):
-    journal = Journal(run_in(tmp_path))
+    journal = Journal(Config(save_path=str(tmp_path)))
     for number in (2, 3, 4, 3):
         journal.write(number, ROLLOUT)
     assert [journal.read(number) is None for number in (2, 3, 4)] == [False, False, True]
     assert "rollout_0000004.json" in caplog.text
-
-
-def test_forget_removes_up_to_the_checkpoint(tmp_path):
-    journal = Journal(run_in(tmp_path))
-    for number in range(5):
-        journal.write(number, ROLLOUT)
-    journal.forget(2)
-    assert [journal.read(n) is None for n in range(5)] == [True, True, True, False, False]
+    (journal.folder / "rollout_0000003.json").write_bytes(b'{"fingerprint": "')
+    assert journal.read(2) == ROLLOUT and journal.read(3) is None and "rollout_0000003.json is damaged" in caplog.text
 
 
 # --- the fingerprint -------------------------------------------------------------------------------------------------
@@ -66,22 +42,13 @@ def base(tmp_path):
     return Config(train_data=str(tmp_path / "train.jsonl"), train_procs=2, save_path=str(tmp_path))
 
 
-@pytest.mark.parametrize("changed", [
-    {"num_engines": 2}, {"save_interval": 3}, {"eval_temperature": 0.1},
-    {"answer_url": "http://127.0.0.1:1"}, {"num_rollout": 7},
-])
-def test_places_and_patience_leave_a_replay_as_it_is(base, tmp_path, changed):
+def test_places_and_patience_leave_a_replay_as_it_is_and_any_other_setting_refuses_it(base, tmp_path):
     Journal(base).write(0, ROLLOUT)
-    assert Journal(base.replace(**changed)).read(0) == ROLLOUT
-
-
-@pytest.mark.parametrize("changed", [
-    {"lr": 1.0}, {"seed": 2}, {"mem_chunk_tokens": 5}, {"agent_args": "x=1"}, {"reward_args": "x=1"}, {"kl_coef": 0.0},
-    {"engine_args": "--dtype float16"}, {"train_procs": 1}, {"loss_agg": "token"},
-])
-def test_any_other_setting_refuses_the_replay(base, tmp_path, changed):
-    Journal(base).write(0, ROLLOUT)
-    assert Journal(base.replace(**changed)).read(0) is None
+    kept = {"num_engines": 2, "save_interval": 3, "eval_temperature": 0.1, "num_rollout": 7}
+    assert Journal(base.replace(**kept)).read(0) == ROLLOUT and Journal(base).read(1) is None
+    refused = {"lr": 1.0, "seed": 2, "mem_chunk_tokens": 5, "agent_args": "x=1", "kl_coef": 0.0, "train_procs": 1,
+               "engine_args": "--dtype float16"}
+    assert [Journal(base.replace(**{name: value})).read(0) for name, value in refused.items()] == [None] * len(refused)
 
 
 @pytest.mark.parametrize("named", ["mem_prompts", "agent", "task", "reward", "train_data"])
@@ -113,31 +80,17 @@ def test_a_run_goes_on_from_another_folder_and_under_the_settings_it_left(tmp_pa
 # --- what a checkpoint says ------------------------------------------------------------------------------------------
 
 
-def gone_on_from(state, tmp_path, monkeypatch):
+def test_a_run_keeps_its_start_and_its_loss(tmp_path, monkeypatch):
     (tmp_path / "iter_0000007").mkdir()
-    monkeypatch.setattr(checkpoint, "load", lambda path, trainer: state)
-    return resume(config_of(tmp_path), None)
-
-
-def config_of(tmp_path) -> Config:
-    return Config(save_path=str(tmp_path), hf_ckpt=str(tmp_path))
-
-
-def state_of(tmp_path, **changed):
-    config = config_of(tmp_path)
+    config = Config(save_path=str(tmp_path), hf_ckpt=str(tmp_path))
     state = {"rollout": 7, "next_group": 4, "fingerprint": fingerprint(config), "start": start_of(config),
              "loss": config.loss}
-    return {name: value for name, value in (state | changed).items() if value is not None}
-
-
-def test_a_run_goes_on_behind_its_checkpoint(tmp_path, monkeypatch):
-    assert gone_on_from(state_of(tmp_path), tmp_path, monkeypatch) == (8, 4)
-
-
-@pytest.mark.parametrize(("name", "value"), [("start", "/another/model"), ("loss", "sft")])
-def test_a_run_keeps_its_start_and_its_loss(tmp_path, monkeypatch, name, value):
-    with pytest.raises(ConfigError, match=value):
-        gone_on_from(state_of(tmp_path, **{name: value}), tmp_path, monkeypatch)
+    monkeypatch.setattr(checkpoint, "load", lambda path, trainer: state)
+    assert resume(config, None) == (8, 4)
+    for name, value in {"start": "/another/model", "loss": "sft"}.items():
+        with pytest.raises(ConfigError, match=value), monkeypatch.context() as patched:
+            patched.setitem(state, name, value)
+            resume(config, None)
 
 
 # --- the loop, with rollouts made up ---------------------------------------------------------------------------------
@@ -153,7 +106,7 @@ class MadeUpRollouts:
     def __init__(self, config: Config, **evaluation: object) -> None:
         self.journal = Journal(config)
 
-    def begin(self, first: int) -> None:
+    def begin(self) -> None:
         pass
 
     def sync(self, tensors: dict[str, torch.Tensor], version: int) -> float:
@@ -186,16 +139,33 @@ def train_data(seed: int) -> dict[str, list[Any]]:
     }
 
 
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory) -> tuple[Config, dict[str, torch.Tensor]]:
+    """A run of eight rollouts: its settings, and the weights that it came to."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    (folder / "run").mkdir()  # as the lock of a run makes it
+    config = make_config(
+        make_tiny_model(folder / "model"), save_path=str(folder / "run"), num_rollout=8, save_interval=2,
+        keep_checkpoints=3, kl_coef=0.0, rollout_batch_size=2, n_samples_per_prompt=2,
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rollouts, "Rollouts", MadeUpRollouts)
+        train.train(config)
+    assert MadeUpRollouts.sampled == list(range(8)) and journalled(config) == [4, 5, 6, 7]
+    return config, MadeUpRollouts.weights
+
+
 @pytest.fixture
-def config(tmp_path, monkeypatch) -> Config:
+def config(unbroken, tmp_path, monkeypatch) -> Config:
+    """Of a copy of that run, whose newest two checkpoints are damaged: of one half is lost, of the other .metadata."""
     monkeypatch.setattr(rollouts, "Rollouts", MadeUpRollouts)
     monkeypatch.setattr(MadeUpRollouts, "sampled", [])
-    (tmp_path / "run").mkdir()  # as the lock of a run makes it
-    model = make_tiny_model(tmp_path / "model")
-    return make_config(
-        model, save_path=str(tmp_path / "run"), num_rollout=8, save_interval=2, keep_checkpoints=3, kl_coef=0.0,
-        rollout_batch_size=2, n_samples_per_prompt=2,
-    )
+    run = tmp_path / "run"
+    shutil.copytree(unbroken[0].save_path, run)
+    file = run / "iter_0000007" / "__0_0.distcp"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    (run / "iter_0000005" / ".metadata").unlink()
+    return unbroken[0].replace(save_path=str(run))
 
 
 def exact(save_path: str) -> list[dict[str, float]]:
@@ -206,54 +176,28 @@ def journalled(config: Config) -> list[int]:
     return sorted(int(file.stem.removeprefix("rollout_")) for file in Path(config.save_path, "rollouts").iterdir())
 
 
-def cut(file: Path) -> None:
-    """Its second half is lost, as by a full disk."""
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-
-
-@pytest.fixture
-def went_back(config) -> list[int]:
-    """A run of eight rollouts whose newest two checkpoints are damaged: the numbers it has sampled."""
+@pytest.mark.parametrize("named", ["5", "3"])
+def test_a_run_that_goes_back_comes_to_the_weights_of_the_unbroken_one(config, unbroken, named, caplog):
+    """By itself from 5, which is damaged; by hand from 3."""
+    metrics = exact(config.save_path)
+    Path(config.save_path, folders.TRACKER).write_text(named)
     train.train(config)
-    assert MadeUpRollouts.sampled == list(range(8)) and journalled(config) == [4, 5, 6, 7]
-    cut(Path(config.save_path, "iter_0000007", "__0_0.distcp"))
-    Path(config.save_path, "iter_0000005", ".metadata").unlink()
-    return list(MadeUpRollouts.sampled)
+    assert MadeUpRollouts.sampled == [] and exact(config.save_path) == metrics
+    assert all(torch.equal(tensor, unbroken[1][name]) for name, tensor in MadeUpRollouts.weights.items())
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    if named == "5":
+        assert "iter_0000005" in said[0] and "trained again" in said[1]
 
 
-def test_a_run_goes_on_from_the_newest_whole_checkpoint_and_says_what_it_does_again(config, went_back, caplog):
+def test_a_run_goes_on_from_the_newest_whole_checkpoint(config):
     metrics = exact(config.save_path)
     train.train(config.replace(num_rollout=9))
-    said = warnings(caplog)
-    assert ["iter_0000007" in said[0], "iter_0000005" in said[1], "the journal has all" in said[-1]] == [True] * 3
-    assert MadeUpRollouts.sampled == [*went_back, 8], "nothing was sampled again"
+    assert MadeUpRollouts.sampled == [8], "nothing was sampled again"
     assert exact(config.save_path)[:8] == metrics
     assert [folders.number_of(folder) for folder in folders.numbered(config.save_path)] == [5, 7, 8]
 
 
-@pytest.mark.parametrize("named", ["5", "3"])
-def test_the_weights_after_going_back_are_those_of_the_unbroken_run(config, went_back, named):
-    """By itself from 5, which is damaged; by hand from 3."""
-    metrics, weights = exact(config.save_path), MadeUpRollouts.weights
-    Path(config.save_path, folders.TRACKER).write_text(named)
-    train.train(config)
-    assert MadeUpRollouts.sampled == went_back and exact(config.save_path) == metrics
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in MadeUpRollouts.weights.items())
-
-
-def test_a_rollout_whose_record_is_damaged_is_sampled_again_with_all_that_followed(config, went_back, caplog):
-    records = Path(config.save_path, "rollouts")
-    (records / "rollout_0000006.json").write_bytes(b"{")
-    train.train(config.replace(num_rollout=9))
-    assert MadeUpRollouts.sampled == [*went_back, 6, 7, 8]
-    assert "rollout_0000006.json" in caplog.text and "journal lacks rollout 7" in caplog.text
-
-
-def test_without_a_whole_checkpoint_the_run_ends_with_one_line_and_nothing_is_touched(config, went_back):
+def test_without_a_whole_checkpoint_the_run_ends_with_one_line_and_nothing_is_touched(config):
     before = {path for path in Path(config.save_path).rglob("*") if path.is_file()}
     metrics = exact(config.save_path)
     Path(config.save_path, "iter_0000003", "common.pt").write_bytes(b"")
@@ -263,16 +207,11 @@ def test_without_a_whole_checkpoint_the_run_ends_with_one_line_and_nothing_is_to
     assert exact(config.save_path) == metrics
 
 
-def test_a_run_that_lost_its_tracker_goes_on_from_its_newest_checkpoint(config):
+@pytest.mark.parametrize(("keep", "kept"), [(1, []), (0, [2, 3])])
+def test_the_journal_reaches_back_to_the_oldest_kept_checkpoint(config, tmp_path, keep, kept):
+    (tmp_path / "other").mkdir()
+    config = config.replace(save_path=str(tmp_path / "other"), num_rollout=4, keep_checkpoints=keep)
     train.train(config)
-    Path(config.save_path, folders.TRACKER).unlink()
+    assert journalled(config) == kept
+    Path(config.save_path, folders.TRACKER).unlink()  # the newest checkpoint is continued
     assert not train.train(config), "all rollouts are there"
-    train.train(config.replace(num_rollout=9))
-    assert MadeUpRollouts.sampled == list(range(9)) and len(exact(config.save_path)) == 9
-
-
-@pytest.mark.parametrize(("keep", "kept"), [(1, []), (2, [6, 7]), (0, [6, 7])])
-def test_the_journal_reaches_back_to_the_oldest_kept_checkpoint(config, keep, kept):
-    settings = config.replace(keep_checkpoints=keep)
-    train.train(settings)
-    assert journalled(settings) == kept

@@ -75,7 +75,7 @@ def trainers(request, model):
     return [Trainer(config, share=share) for share in (False, True)]
 
 
-@pytest.mark.parametrize("budget", [4096, 70, 1])
+@pytest.mark.parametrize("budget", [4096, 70])
 @pytest.mark.parametrize("case", CASES)
 def test_tries_train_what_rows_train(trainers, case, budget):
     expected, found = (step(trainer, CASES[case], max_tokens_per_gpu=budget) for trainer in trainers)
@@ -113,11 +113,3 @@ def test_a_group_without_advantage_counts_in_every_statistic_and_moves_nothing(
     assert found == pytest.approx(expected | {"micro_batches": found["micro_batches"]}, rel=1e-6, abs=1e-7)
     alone = trainer.train_step(rows[len(rows) // 2 :], None)
     assert abs(found["entropy"] - alone["entropy"]) > 1e-6, "of the other group too"
-
-
-def test_a_step_in_which_nothing_moves_leaves_the_weights(model):
-    trainer = Trainer(make_config(model, kl_coef=0.0, weight_decay=0.0))
-    before = trainer.export_hf()
-    metrics = trainer.train_step([replace(r, advantage=0.0) for r in group(3)], None)
-    assert metrics["grad_norm"] == 0.0
-    assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.export_hf().items())

@@ -65,7 +65,7 @@ def test_log_probs_are_those_of_the_sampling_distribution(model):
     assert trainer.reference_log_probs(rows) == found
 
 
-@pytest.mark.parametrize("max_tokens", [16, 64, 4096])
+@pytest.mark.parametrize("max_tokens", [16, 4096])
 def test_steps_equal_plain_transformers_with_torch_adamw(model, max_tokens):
     config = make_config(model, max_tokens_per_gpu=max_tokens, weight_decay=0.1, lr_warmup_steps=2)
     trainer, rows = Trainer(config), make_rows()
@@ -90,37 +90,6 @@ def test_steps_equal_plain_transformers_with_torch_adamw(model, max_tokens):
         assert (tensor - weights[name]).abs().mean() < 1e-6, name
 
 
-def test_the_first_step_of_a_warm_up_moves_nothing(model):
-    trainer = Trainer(make_config(model, lr_warmup_steps=4))
-    before = trainer.export_hf()
-    first = train(trainer, make_rows(), 1)[0]
-    assert first["lr"] == 0.0 < first["grad_norm"]
-    assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.export_hf().items())
-    assert [step["lr"] for step in train(trainer, make_rows(), 5)] == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3])
-
-
-def test_the_reference_stays_where_the_policy_started(model):
-    trainer, rows = Trainer(make_config(model)), make_rows()
-    before = trainer.reference_log_probs(rows)
-    train(trainer, rows, 2)
-    assert trainer.reference_log_probs(rows) == before != trainer.log_probs(rows)
-
-
-def test_without_kl_there_is_no_reference_model(model):
-    trainer = Trainer(make_config(model, kl_coef=0.0))
-    assert trainer.reference is None
-    assert train(trainer, make_rows(), 1)[0]["kl"] == 0.0
-
-
-def test_a_step_whose_rows_are_all_masked_changes_nothing(model):
-    trainer = Trainer(make_config(model, weight_decay=0.0, loss_agg="token"))
-    rows = [TrainRow([1, 2], 1, [0], [0.0], 3.0, i, 0.0) for i in range(3)]
-    before = trainer.export_hf()
-    metrics = train(trainer, rows, 1)[0]
-    assert (metrics["loss"], metrics["grad_norm"], metrics["tokens"]) == (0.0, 0.0, 0.0)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.export_hf().items())
-
-
 def test_supervised_steps_lower_the_plain_token_mean(model):
     trainer, rows = Trainer(make_config(model)), make_rows()
     plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
@@ -133,12 +102,17 @@ def test_supervised_steps_lower_the_plain_token_mean(model):
     assert trainer.sft_step(rows, lr=1e-2)["loss"] < first["loss"]
 
 
-def test_exported_weights_are_copies_and_start_bit_equal(model):
-    trainer = Trainer(make_config(model))
+def test_exported_weights_are_copies_and_change_with_the_first_step_after_a_warm_ups(model):
+    trainer, rows = Trainer(make_config(model, lr_warmup_steps=4)), make_rows()
     exported, saved = trainer.export_hf(), load_file(model / "model.safetensors")
-    assert set(exported) == set(saved)
-    assert all(torch.equal(exported[name], saved[name]) for name in saved)
-    train(trainer, make_rows(), 1)
+    reference = trainer.reference_log_probs(rows)
+    assert set(exported) == set(saved) and all(torch.equal(exported[name], saved[name]) for name in saved)
+    steps = train(trainer, rows, 1)
+    assert steps[0]["lr"] == 0.0 < steps[0]["grad_norm"]
+    assert all(torch.equal(tensor, saved[name]) for name, tensor in trainer.export_hf().items())
+    steps += train(trainer, rows, 5)
+    assert [step["lr"] for step in steps] == pytest.approx([0.0, 2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3])
+    assert trainer.reference_log_probs(rows) == reference != trainer.log_probs(rows)
     assert all(torch.equal(exported[name], saved[name]) for name in saved)
 
 

@@ -7,7 +7,6 @@ from mem_agent.training.rows import TrainRow
 from mem_agent.training.tries import (
     Piece,
     build_trie,
-    common_prefix,
     cut_tries,
     first_fit,
     rank_micro_batches,
@@ -73,26 +72,10 @@ def test_the_example_of_the_module():
     assert trie.places == [0, 1, 2, 3, 4, 5, 0, 1]
 
 
-def test_a_row_of_one_token_is_read_and_predicts_nothing():
-    trie = build_trie([row([5], 0)])
-    assert (trie.tokens, trie.end, trie.places) == ([5], [1], [])
-
-
-@given(st.lists(st.integers(0, 1), max_size=9), st.lists(st.integers(0, 1), max_size=9))
-def test_the_common_prefix(a, b):
-    expected = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    assert common_prefix(bytes(a), bytes(b)) == expected
-
-
 def test_rows_are_sorted_as_numbers_and_share_whole_tokens():
     # 257 and 258 have their high bytes in common, and no token.
     rows = [[258, 7], [151_643], [257], [255, 1], [258, 263]]
     assert sorted_by_prefix(rows) == ([3, 2, 0, 4, 1], [0, 0, 0, 1, 0])
-
-
-def test_sorting_is_stable_for_equal_rows():
-    assert sorted_by_prefix([[2], [1, 1], [1], [1, 1]]) == ([2, 1, 3, 0], [0, 1, 2, 0])
-    assert sorted_by_prefix([]) == ([], [])
 
 
 # --- the split -------------------------------------------------------------------------------------------------------
@@ -106,25 +89,16 @@ def tokens_of_tries(rows):
     return len({tuple(row[:n]) for row in rows for n in range(1, len(row) + 1)})
 
 
-@given(ROWS)
-def test_the_tokens_of_tries_are_the_different_prefixes(rows):
-    assert trie_tokens(rows) == tokens_of_tries(rows)
-
-
-@settings(deadline=None)
-@given(ROWS, st.integers(1, 5), st.integers(1, 30), st.booleans())
-def test_every_row_lands_on_exactly_one_rank_and_in_one_micro_batch(rows, ranks, budget, share):
-    plan = rank_micro_batches(rows, ranks, budget, share)
-    assert len(plan) == ranks
-    assert sorted(i for rank in plan for batch in rank for i in batch) == list(range(len(rows)))
-
-
 @settings(deadline=None)
 @given(ROWS, st.integers(1, 5), st.integers(1, 30))
 @example([[1, 2, 3]] * 4, 2, 30)
 @example([[1], [1, 2], [1, 2, 3]], 3, 1)
-def test_a_micro_batch_keeps_to_its_trie_tokens_unless_it_is_one_long_row(rows, ranks, budget):
-    for batch in (batch for rank in rank_micro_batches(rows, ranks, budget) for batch in rank):
+def test_every_row_is_in_one_micro_batch_that_keeps_to_its_tokens_unless_it_is_one_long_row(rows, ranks, budget):
+    plan = rank_micro_batches(rows, ranks, budget)
+    batches = [batch for rank in plan for batch in rank]
+    assert len(plan) == ranks and sorted(i for batch in batches for i in batch) == list(range(len(rows)))
+    assert trie_tokens(rows) == tokens_of_tries(rows)
+    for batch in batches:
         assert tokens_of_tries([rows[i] for i in batch]) <= budget or len(batch) == 1
 
 
@@ -159,17 +133,7 @@ def test_the_split_is_a_function_of_the_rows_alone():
     assert first_fit([Piece((0,), 5), Piece((1,), 1), Piece((2,), 4), Piece((3,), 2)], 6) == [[0, 1], [2, 3]]
 
 
-def test_a_tie_is_cut_in_the_middle():
-    rows = [[1, 2, sibling] for sibling in range(8)]
-    assert [piece.rows for piece in cut_tries(rows, 2, 100)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
-
-
 def test_a_comb_is_cut_tooth_by_tooth():
     """Row i is the first i tokens of one row and a token of its own: the longest two have 6 tokens."""
     rows = [[*range(1, i), 99] for i in range(1, 6)]
     assert [piece.rows for piece in cut_tries(rows, 1, 6)] == [(4, 3), (2,), (1,), (0,)]
-
-
-def test_no_rows_make_no_micro_batches():
-    assert rank_micro_batches([], 2, 10) == [[], []]
-    assert rank_micro_batches([[7]], 2, 10) == [[[0]], []]
