@@ -1,4 +1,4 @@
-"""Engines with a model, and no more: ``mem-agent serve-engines --model DIR [--port P]``.
+"""Engines with a model, and no more: ``mem-agent serve-engines --model DIR [--num-engines N] [--port P]``.
 
 Prints one line ``READY http://127.0.0.1:PORT`` on standard output once every engine is healthy, keeps engines and
 router alive, and on SIGTERM or SIGINT stops all of them and exits with 0. Progress goes to standard error. Exit code 2
