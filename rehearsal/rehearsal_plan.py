@@ -24,7 +24,7 @@ from ..checkpoints.hf_model import load_vocabulary, local_folder
 from ..config import Config
 from ..data.document_store import row_slice, without_slice
 from ..data.shards import is_sharded, training_files
-from ..launch.host_args import divide
+from ..launch.layout import divide
 from ..launch.model_args import flag_values, read_model_config
 from ..launch.plan import PACK, Plan, make_plan, nvidia_smi
 from ..system.ports import free_ports
@@ -68,7 +68,7 @@ def plan_rehearsal(config: Config, megatron: Path, rollouts: int, ranks: int) ->
     longest = longest_turn(shrunk.config, load_vocabulary(cluster.config.hf_ckpt, config.trust_remote_code))
     layout = shrink_layout(cluster.layout, ranks, longest, shrunk.config.step_trajectories)
     with _new_folder(Path(cluster.config.save_path) / "rehearsals") as folder:
-        description = cluster.model_arguments
+        description = cluster.arguments["model"]
         if shrunk.random_model:
             description, model = shrink_description(description), folder / "model"
             write_tiny_model(shrink_model(content), Path(cluster.config.hf_ckpt), model)
@@ -133,7 +133,7 @@ def _for_this_machine(plan: Plan, engine_port: int) -> Plan:
     """The plan with what a CPU needs beside it."""
     groups = dict(plan.arguments)
     groups["cpu"] = cpu_arguments(plan.checkout.name, engine_port)
-    entries = plan.python_path.split(os.pathsep)
+    entries = plan.variables["PYTHONPATH"].split(os.pathsep)
     own = [str(PACK / "rehearsal" / "site"), str(PACK / "rehearsal" / "stubs")]
     python_path = os.pathsep.join([entries[0], *own, *entries[1:]])
     variables = {
@@ -141,7 +141,7 @@ def _for_this_machine(plan: Plan, engine_port: int) -> Plan:
         **engine_variables(plan.config, engine_python()),
     }
     return replace(
-        plan, arguments=groups, python_path=python_path, variables=variables, host_settings=SETTINGS,
+        plan, arguments=groups, variables=variables, host_settings=SETTINGS,
         cpus=_LOGICAL_CPUS,
     )
 

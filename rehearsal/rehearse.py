@@ -28,11 +28,10 @@ import psutil
 from ..checkpoints.convert import main as convert
 from ..config import Config, ConfigError
 from ..launch.checkout import TESTED, find_checkout
-from ..launch.host_args import given_flags
 from ..launch.launch import launch, print_plan
 from ..launch.layout import logit_bytes
 from ..launch.plan import PACK, Plan
-from ..launch.preflight import find_problems, settings_problems
+from ..launch.preflight import find_problems, given_flags, settings_problems
 from ..launch.ray_job import cluster, job_address
 from ..system.errors import MemAgentError
 from ..system.files import write_atomically
