@@ -12,7 +12,6 @@ from pathlib import Path
 from ..checkpoints.folders import has_adapters
 from ..config import Config, ConfigError
 from ..data.document_store import DocumentStore, is_store, row_slice, store_folder, without_slice
-from ..data.row_files import open_rows
 from ..data.training_file import DataSource
 from ..hooks.plugins import check_evaluations, check_own_tasks, check_tracker, refuse_ignored
 from ..system.errors import MemAgentError
@@ -60,7 +59,7 @@ def find_problems(plan: Plan, *, converts: bool = False) -> list[str]:
                             f"{checkpoints} checkpoints, of which the host deletes none (SAVE_INTERVAL)"),
         lambda: None if plan.has_reference else _check_reference(config.torch_dist, _REFERENCE_BYTES * size),
         lambda: check_no_adapters(config),
-        lambda: _check_cluster(config) if config.ray_address else None,
+        lambda: _check_cluster(config) if config.ray_address.startswith("http") else None,
         lambda: check_modules(needs.split()),
     )
 
@@ -88,6 +87,8 @@ def settings_problems(plan: Plan) -> list[str]:
             config.fully_async and config.eval_interval,
         f"{slices}: vime takes no rows counted from the end; give their numbers from the start":
             config.host == "vime" and slices,
+        f"RAY_ADDRESS={config.ray_address!r}: give its job server's address, http://HEAD:8265":
+            config.ray_address and not config.ray_address.startswith("http"),
         f"NUM_NODES={config.num_nodes}: set MASTER_ADDR to this machine's address for the others":
             config.num_nodes > 1 and is_loopback(config.master_addr) and not config.ray_address,
         f"GLOBAL_BATCH_SIZE={step} trajectories per step are fewer than the {ranks} data-parallel ranks; raise it, "
@@ -135,7 +136,7 @@ def _check_data(config: Config) -> None:
         raise ConfigError(f"{config.train_data}: {rows} rows, a rollout takes ROLLOUT_BATCH_SIZE="
                           f"{config.rollout_batch_size}")
     files = [file for file in map(without_slice, config.eval_files) if file.is_file()]
-    first = {config.train_data: source.raw(0)} | {str(file): open_rows(file).row(0) for file in files}
+    first = {config.train_data: source.raw(0)} | {str(file): DataSource(file, config.seed).raw(0) for file in files}
     stores = [store for store in map(DocumentStore, map(store_folder, first)) if is_store(store.path)]
     for path, row in first.items():
         named = row["metadata"].get("context_id") or row["metadata"].get("history_id")

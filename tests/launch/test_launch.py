@@ -210,6 +210,7 @@ def test_a_good_launch_has_no_problems(tmp_path):
     ({"EVAL_DATA": "TMP/train.jsonl"}, "EVAL_DATA"),
     ({"EVAL_INTERVAL": "5", "EVAL_DATA": "/nowhere.jsonl"}, "EVAL_DATA"),
     ({"NUM_NODES": "2"}, "MASTER_ADDR"),
+    ({"RAY_ADDRESS": "10.0.0.1:6379"}, "RAY_ADDRESS"),
     ({"ROLLOUT_BATCH_SIZE": "2", "N_SAMPLES_PER_PROMPT": "2"}, "GLOBAL_BATCH_SIZE"),
     ({"SAVE_PATH": "/etc/passwd/run"}, "SAVE_PATH"),
     ({"LR_WARMUP_STEPS": "20", "NUM_ROLLOUT": "20"}, "LR_WARMUP_STEPS"),
