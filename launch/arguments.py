@@ -13,10 +13,11 @@ from pathlib import Path
 from ..config import Config, ConfigError
 from ..data.document_store import row_slice, without_slice
 from ..data.shards import is_sharded
+from ..system.plugins import shell_words
 from .checkout import Checkout
-from .host_args import ENGINE_MEMORY, TRAINER_INIT, split
-from .layout import Layout
+from .layout import ENGINE_MEMORY, Layout
 
+TRAINER_INIT = "--custom-megatron-init-path"
 Group = list[str]
 
 
@@ -40,10 +41,10 @@ def build_arguments(
         "performance": _performance(layout),
         "gpus": _gpus(layout),
         "engine": [] if config.supervised else _engine(config, checkout, sticky_router),
-        "asynchronous": _asynchronous(config, checkout, layout) if config.fully_async else [],
+        "asynchronous": _asynchronous(config, checkout, layout) if config.fully_async and layout.rollout_gpus else [],
         "evaluation": _evaluation(config) if config.eval_interval else [],
         "tracker": _tracker(config),
-        "host_args": split(config),
+        "host_args": shell_words("HOST_ARGS", config.host_args),  # the last one wins
     }
     return {name: group for name, group in groups.items() if group}
 

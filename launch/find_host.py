@@ -16,38 +16,29 @@ import sys
 from pathlib import Path
 
 HOSTS = ("slime", "vime")
-LOCAL = "local"
-
-
-class NoHost(ValueError):
-    """What was named is not there; one line for people."""
 
 
 def find_host(host: str, host_root: str, pack: Path) -> tuple[str, Path | None]:
     """(name, its checkout), or ``("local", None)``.
 
     Raises:
-        NoHost: ``host`` or ``host_root`` names something that is not there, or an installed one has no train.py.
+        ValueError: ``host`` or ``host_root`` names something that is not there, or an installed one has no train.py.
     """
-    if host not in ("auto", LOCAL, *HOSTS):
-        raise NoHost(f"HOST={host!r}: allowed: auto, {LOCAL}, {', '.join(HOSTS)}")
-    if host == LOCAL:
-        return LOCAL, None
-    names = HOSTS if host == "auto" else (host,)
-    for name in names:
-        installed = [] if host_root else imported_root(name)
-        around = [*pack.absolute().parents, *installed]
-        for root in [Path(os.path.expanduser(host_root)).absolute()] if host_root else around:
+    if host not in ("auto", "local", *HOSTS):
+        raise ValueError(f"HOST={host!r}: allowed: auto, local, {', '.join(HOSTS)}")
+    given = [Path(host_root).expanduser().absolute()] if host_root else []
+    for name in [] if host == "local" else HOSTS if host == "auto" else [host]:
+        installed = [] if given else imported_root(name)
+        for root in given or [*pack.absolute().parents, *installed]:
             if (root / "train.py").is_file() and (root / name / "utils" / "arguments.py").is_file():
                 return name, root
         if installed:
-            raise NoHost(f"HOST={host}: {name} is installed in {installed[0]}, without its train.py; set HOST_ROOT to "
-                         f"its checkout, or HOST={LOCAL}")
-    if host_root:
-        raise NoHost(f"HOST_ROOT={host_root!r}: no checkout of {' or '.join(names)} with its train.py is there")
-    if host == "auto":
-        return LOCAL, None
-    raise NoHost(f"HOST={host}: no checkout of {host} around {pack} or in Python's path; set HOST_ROOT to one")
+            raise ValueError(f"HOST={host}: {name} is installed in {installed[0]}, without its train.py; set "
+                             "HOST_ROOT to its checkout, or HOST=local")
+    if host == "local" or (host == "auto" and not given):
+        return "local", None
+    raise ValueError(f"HOST={host} HOST_ROOT={host_root!r}: no checkout with its train.py there, around {pack} or in "
+                     "Python's path; set HOST_ROOT to one")
 
 
 def imported_root(name: str) -> list[Path]:
@@ -60,5 +51,5 @@ if __name__ == "__main__":
     try:
         found = find_host(os.environ.get("HOST") or "auto", os.environ.get("HOST_ROOT", ""), Path(sys.argv[1]))
         print(*filter(None, found))
-    except NoHost as error:
+    except ValueError as error:
         sys.exit(f"error: {error}")

@@ -16,7 +16,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,22 +30,12 @@ from ..system.errors import MemAgentError
 from ..system.files import folder_lock, replacing, write_atomically
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
-from ..system.processes import ChildProcess
 from ..system.python_command import python_module
 from ..system.signals import stop_on_signals
+from . import ray_job
 from .arguments import prompt_file
 from .plan import PACK, Plan, make_plan
 from .preflight import find_problems
-from .ray_job import (
-    cluster,
-    head_command,
-    head_variables,
-    job_address,
-    run_job,
-    submit_command,
-    without_proxy,
-    worker_command,
-)
 
 logger = logging.getLogger("mem_agent")
 print_log = partial(print, end="", flush=True)
@@ -54,14 +43,24 @@ print_log = partial(print, end="", flush=True)
 
 def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
     """Run the plan to its end; ``show`` gets the job's log as it comes."""
-    config = plan.config
+    config, gpus = plan.config, plan.layout.gpus_per_node
     write_records(plan)
     join_shards(config)
     if not plan.has_reference:
-        convert_reference(plan)
-    os.environ |= without_proxy(os.environ)
-    with cluster(config, plan.ports, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log"):
-        run_job(config, job_address(config, plan.ports), plan.variables, plan.command, plan.folder / "job.log", show)
+        logger.info("converting the reference model into %s", config.torch_dist)
+        if convert(plan, plan.conversion):
+            raise MemAgentError(f"HF_CKPT={config.hf_ckpt!r} was not converted, the line above says why; or set "
+                                "TORCH_DIST to a converted model")
+    os.environ |= ray_job.without_proxy(os.environ)
+    with ray_job.cluster(config, plan.ports, gpus, plan.cpus, plan.folder / "ray_head.log"):
+        address = ray_job.job_address(config, plan.ports)
+        ray_job.run_job(config, address, plan.variables, plan.command, plan.folder / "job.log", show)
+
+
+def convert(plan: Plan, command: Sequence[str]) -> int:
+    """The exit code of a conversion, in a process that can import the host's Megatron-LM."""
+    quiet = {"PYTHONPATH": plan.variables["PYTHONPATH"], "PYTHONWARNINGS": "ignore"}
+    return subprocess.call(command, env=os.environ | quiet)
 
 
 def join_shards(config: Config) -> None:
@@ -75,38 +74,19 @@ def join_shards(config: Config) -> None:
     if not is_sharded(config.train_data):
         return
     files = training_files(config.train_data)
-    newest = max(file.stat().st_mtime_ns for file in files)
-    if target.is_file() and target.stat().st_mtime_ns > newest and \
-            pq.read_metadata(target).num_rows == sum(pq.read_metadata(file).num_rows for file in files):
-        return  # of an earlier start
+    schema = pq.read_schema(files[0])
     target.parent.mkdir(parents=True, exist_ok=True)
     documents = store_folder(target)
     documents.unlink(missing_ok=True)
     documents.symlink_to(store_folder(config.train_data).absolute())
-    schema = pq.read_schema(files[0])
     with replacing(target) as out, pq.ParquetWriter(out, schema, compression="zstd") as writer:
         for path in files:
-            with pq.ParquetFile(path) as shard:
-                if shard.schema_arrow != schema:
-                    raise ConfigError(f"TRAIN_DATA: {path} has other columns than {files[0].name}; a host reads both "
-                                      "as one file, so prepare them together")
-                for group in range(shard.num_row_groups):
-                    writer.write_table(shard.read_row_group(group))
-
-
-def convert_reference(plan: Plan) -> None:
-    """HF_CKPT as the torch_dist checkpoint in TORCH_DIST."""
-    environment = os.environ | {"PYTHONPATH": plan.python_path}
-    conversion = ChildProcess("conversion", plan.conversion, environment, plan.folder / "conversion.log")
-    logger.info("converting the reference model; log %s", conversion.log_path)
-    try:
-        while conversion.exit_code is None:
-            time.sleep(0.1)
-        if conversion.exit_code:
-            raise MemAgentError(f"HF_CKPT={plan.config.hf_ckpt!r} was not converted: {conversion.describe()}; or set "
-                                "TORCH_DIST to a converted model")
-    finally:
-        conversion.stop()
+            shard = pq.ParquetFile(path)
+            if shard.schema_arrow != schema:
+                raise ConfigError(f"TRAIN_DATA: {path} has other columns than {files[0].name}; a host reads both "
+                                  "as one file, so prepare them together")
+            for group in range(shard.num_row_groups):
+                writer.write_table(shard.read_row_group(group))
 
 
 def write_records(plan: Plan) -> None:
@@ -142,12 +122,12 @@ def print_plan(plan: Plan, conversion: Sequence[str] = ()) -> None:
     if not plan.has_reference:
         print(_shell(plan.conversion))
     if not config.ray_address:
-        variables = [f"{name}={value}" for name, value in head_variables(config).items()]
-        print(*variables, _shell(head_command(config, plan.ports, gpus, plan.cpus)))
+        variables = [f"{name}={value}" for name, value in ray_job.head_variables(config).items()]
+        print(*variables, _shell(ray_job.head_command(config, plan.ports, gpus, plan.cpus)))
     if config.num_nodes > 1 and not config.ray_address:
-        print(f"# on each other machine: {_shell(worker_command(config, gpus))}")
-    address = job_address(config, plan.ports)
-    print(_shell(submit_command(address, "mem_agent-TIME", plan.folder / "runtime_env.yaml", plan.command)))
+        print(f"# on each other machine: {_shell(ray_job.worker_command(config, gpus))}")
+    address = ray_job.job_address(config, plan.ports)
+    print(_shell(ray_job.submit_command(address, "mem_agent-TIME", plan.folder / "runtime_env.yaml", plan.command)))
     if conversion:
         print(_shell(conversion))
 
@@ -181,18 +161,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     problems = find_problems(plan, converts=options.convert)
     for line in dict.fromkeys(problems):
         print(f"error: {line}", file=sys.stderr)
-    if problems:
-        return 1
-    if not options.dry_run:
-        with folder_lock(Path(plan.config.save_path), busy="is in use by another run; set another SAVE_PATH"):
-            launch(plan)
-        if conversion:
-            return subprocess.call(conversion, env=os.environ | {"PYTHONPATH": plan.python_path})
-    return 0
+    if problems or options.dry_run:
+        return 1 if problems else 0
+    with folder_lock(Path(plan.config.save_path), busy="is in use by another run; set another SAVE_PATH"):
+        launch(plan)
+    return convert(plan, conversion) if conversion else 0
 
 
 def conversion_of_run(plan: Plan, options: argparse.Namespace) -> list[str]:
-    """The command that converts the newest checkpoint, in a process that can import the host's Megatron-LM."""
+    """The command that converts the newest checkpoint."""
     pushed = ["--push-to-hub", options.push_to_hub] if options.push_to_hub else []
     private = ["--private"] if options.private else []
     model = ["--input", plan.config.save_path, "--hf", plan.config.hf_ckpt]

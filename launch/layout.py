@@ -10,7 +10,7 @@ optimizer, full recomputation, sequence parallelism)::
 
 ``held`` may take half of a GPU's memory, weights and tokens together 85 %. The smallest sizes that hold the longest
 row win, tensor parallelism first (it stays in one machine), then context, then pipeline parallelism. What the user
-gives is kept as it is: TP, MAX_TOKENS_PER_GPU, and the flags of HOST_ARGS that ``host_args.Division`` lists.
+gives is kept as it is: TP, MAX_TOKENS_PER_GPU, and the flags of HOST_ARGS that ``divide`` reads.
 
 Example: 7.6e9 parameters on 8 GPUs of 80 GiB, rows of 8,600 tokens: held is 57 GB at tp 1 and 34 GB at tp 2, so tp=2;
 an engine needs one GPU.
@@ -18,14 +18,17 @@ an engine needs one GPU.
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 from itertools import product
 
 from ..config import Config, ConfigError
-from .host_args import Division, divide
+from ..system.plugins import shell_words
 from .model_args import ModelSize
 
 GIB = 2**30
+ENGINE_MEMORY = 0.7
+"""Share of a GPU's memory that an engine takes, unless HOST_ARGS says otherwise."""
 _MOST_ROWS = 4
 """Rows of full length in one micro-batch; more would only take memory."""
 
@@ -67,6 +70,27 @@ class Layout:
         return self.train_gpus // (self.tp * self.pp * self.cp)
 
 
+def divide(config: Config) -> tuple[argparse.Namespace, list[str]]:
+    """What HOST_ARGS says of how GPUs are divided (0: nothing, it is derived), and its other flags::
+
+        HOST_ARGS="--context-parallel-size 2 --lr 5e-6"    cp=2, and --lr 5e-6 reaches the host as it is
+
+    Raises:
+        ConfigError: a flag has no value, or one that is no number.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--pipeline-model-parallel-size", dest="pp", type=int, default=0)
+    parser.add_argument("--context-parallel-size", dest="cp", type=int, default=0)
+    parser.add_argument("--rollout-num-gpus-per-engine", dest="engine_gpus", type=int, default=0)
+    parser.add_argument("--rollout-num-gpus", dest="rollout_gpus", type=int, default=0)
+    parser.add_argument("--sglang-mem-fraction-static", "--vllm-gpu-memory-utilization", dest="engine_memory",
+                        type=float, default=ENGINE_MEMORY)
+    try:
+        return parser.parse_known_args(shell_words("HOST_ARGS", config.host_args))
+    except argparse.ArgumentError as error:
+        raise ConfigError(f"HOST_ARGS={config.host_args!r}: {error}") from None
+
+
 def derive_layout(model: ModelSize, gpus: Gpus, longest_row: int, config: Config) -> Layout:
     """The layout for rows of up to ``longest_row`` tokens.
 
@@ -84,7 +108,7 @@ def derive_layout(model: ModelSize, gpus: Gpus, longest_row: int, config: Config
     return Layout(tp, pp, cp, tokens, engine, colocate, train.nodes, train.per_node, rollout_gpus, gpus.per_node)
 
 
-def _split(gpus: Gpus, given: Division, config: Config) -> tuple[Gpus, int]:
+def _split(gpus: Gpus, given: argparse.Namespace, config: Config) -> tuple[Gpus, int]:
     """(GPUs that train, how many sample): all of them in turn, or with FULLY_ASYNC each its own."""
     if config.supervised:
         return gpus, 0
@@ -101,7 +125,7 @@ def _split(gpus: Gpus, given: Division, config: Config) -> tuple[Gpus, int]:
 
 
 def _train_sizes(
-    model: ModelSize, gpus: Gpus, longest_row: int, given: Division, config: Config
+    model: ModelSize, gpus: Gpus, longest_row: int, given: argparse.Namespace, config: Config
 ) -> tuple[int, int, int, int]:
     """(tp, cp, pp, tokens per GPU)."""
     sizes = _divisions(model, gpus, given, config.tp)
@@ -126,7 +150,7 @@ def _train_sizes(
                       "--context-parallel-size and --pipeline-model-parallel-size, all four")
 
 
-def _divisions(model: ModelSize, gpus: Gpus, given: Division, given_tp: int) -> list[tuple[int, int, int]]:
+def _divisions(model: ModelSize, gpus: Gpus, given: argparse.Namespace, given_tp: int) -> list[tuple[int, int, int]]:
     """(tp, cp, pp) that divide model and GPUs, in the order in which they are preferred."""
     tps = [given_tp] if given_tp else _powers(gpus.per_node)
     cps = [given.cp] if given.cp else _powers(gpus.total)
@@ -143,7 +167,7 @@ def _divisions(model: ModelSize, gpus: Gpus, given: Division, given_tp: int) -> 
     return found
 
 
-def _engine_gpus(model: ModelSize, gpus: Gpus, given: Division) -> int:
+def _engine_gpus(model: ModelSize, gpus: Gpus, given: argparse.Namespace) -> int:
     """The fewest GPUs whose engine share holds the bf16 weights twice over: the other half is for the KV cache."""
     for n in _powers(gpus.per_node):
         if _splits_heads(model, n) and 2 * 2 * model.parameters / n <= given.engine_memory * gpus.memory:

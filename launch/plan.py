@@ -1,8 +1,7 @@
 """Everything a launch is made of, settled before anything starts.
 
-Reads files and asks machines; writes nothing. Errors without which no plan can be made are raised; others are
-collected in ``problems``, so that a dry run can still show the plan. Conditions of the moment (disk, ports) are
-checked in ``preflight.py``.
+Reads files and asks machines; writes nothing. What would stop or spoil the run, and leaves a plan that a dry run can
+show, is checked in ``preflight.py``.
 """
 
 from __future__ import annotations
@@ -15,20 +14,18 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..agents import longest_turn
+from ..agents.vocabulary import Vocabulary
 from ..checkpoints.folders import TRACKER
 from ..checkpoints.hf_model import load_vocabulary, local_folder, refuse_foreign_code, with_engine_length
 from ..config import Config, ConfigError
-from ..hooks.plugins import check_plugins, refuse_ignored
-from ..system.errors import MemAgentError
+from ..hooks.plugins import check_plugins
 from ..system.python_command import python_module
-from . import host_args
 from .arguments import build_arguments
 from .checkout import Checkout, find_checkout, find_megatron
 from .layout import GIB, Gpus, Layout, derive_layout
@@ -50,14 +47,12 @@ class Plan:
     checkout: Checkout
     family: str
     """Of the host's model scripts; empty where the model is described by its ``config.json``."""
-    model_arguments: list[str]
     size: ModelSize
     layout: Layout
-    python_path: str
     variables: Mapping[str, str]
+    """The environment of every worker."""
     arguments: Mapping[str, list[str]]
-    problems: list[str]
-    """What cannot work, a line each."""
+    """Of the host's driver, by group."""
     host_settings: Mapping[str, Any] = field(default_factory=dict)
     """What the workers' YAML says to the host beside the config."""
     ports: tuple[int, int] = RAY_PORTS
@@ -101,49 +96,46 @@ def make_plan(
         ConfigError: no plan can be made; the message says why and the remedy.
     """
     checkout = find_checkout(config, PACK)
-    checkout.check_version(config)  # before a script of it is run
-    problems: list[str] = []
-    for check in (check_plugins, _check_settings, lambda config: refuse_ignored(config, checkout.name)):
-        with noting(problems):
-            check(config)
-    megatron = config.megatron_root or "MEGATRON_ROOT"
-    with noting(problems):
-        megatron = str(find_megatron(config))
+    check_plugins(config)
     model_folder = local_folder(config.hf_ckpt, weights=weights).expanduser().absolute()
     content, family = read_model_config(model_folder), ""
     if model is None:
-        family, model = model_args(checkout.model_scripts, content)
-    refuse_foreign_code(model_folder, config.trust_remote_code)
-    vocabulary = load_vocabulary(model_folder, config.trust_remote_code)
+        family, model = model_args(checkout.root / "scripts" / "models", content)
+    vocabulary = _load_vocabulary(model_folder, config)
     reference = _reference_folder(config)
-    config = with_engine_length(config.with_absolute_paths(), model_folder, vocabulary)
-    size = model_size(content)
-    config = config.replace(
-        host=checkout.name, host_root=str(checkout.root), megatron_root=megatron, hf_ckpt=str(model_folder),
-        torch_dist=str(reference),
+    config = with_engine_length(config.with_absolute_paths(), model_folder, vocabulary).replace(
+        host=checkout.name, host_root=str(checkout.root), megatron_root=str(find_megatron(config)),
+        hf_ckpt=str(model_folder), torch_dist=str(reference),
     )
+    size = model_size(content)
     layout = layout or derive_layout(size, find_gpus(config), longest_turn(config, vocabulary), config)
     config = config.replace(tp=layout.tp, max_tokens_per_gpu=layout.tokens_per_gpu, num_gpus=layout.gpus_per_node)
     folder = Path(config.save_path) / "launch"
-    python_path = os.pathsep.join(
-        dict.fromkeys([str(folder / "import"), config.megatron_root, config.host_root, *_user_path()])
-    )
+    users = [str(Path(entry).absolute()) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    path = dict.fromkeys([str(folder / "import"), config.megatron_root, config.host_root, *users])
     variables = worker_variables(
-        os.environ, python_path=python_path, save_path=config.save_path, master_addr=config.master_addr,
+        os.environ, python_path=os.pathsep.join(path), save_path=config.save_path, master_addr=config.master_addr,
         nvlink=has_nvlink(),
     )
     sticky = checkout.name == "slime" and has_sticky_router()
     arguments = build_arguments(config, checkout, model, layout, folder / "mem_agent.yaml", sticky)
-    return Plan(config, checkout, family, model, size, layout, python_path, variables, arguments, problems)
+    hooks = [flag for flag in arguments["hooks"] if flag.startswith("--")]
+    checkout.check_version(config, [*hooks, "--num-steps-per-rollout", "--use-dynamic-batch-size"])
+    return Plan(config, checkout, family, size, layout, variables, arguments)
 
 
-@contextmanager
-def noting(problems: list[str]) -> Iterator[None]:
-    """Append the block's error to ``problems`` instead of raising it."""
+def _load_vocabulary(folder: Path, config: Config) -> Vocabulary:
+    """The model's tokenizer, without torch where it is not loaded yet: a dry run would mostly wait for that."""
+    refuse_foreign_code(folder, config.trust_remote_code)
+    if "torch" in sys.modules:
+        return load_vocabulary(folder, config.trust_remote_code)
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    logging.disable(logging.WARNING)  # transformers would say that it is missing
     try:
-        yield
-    except MemAgentError as error:
-        problems.append(str(error))
+        return load_vocabulary(folder, config.trust_remote_code)
+    finally:
+        del sys.modules["torch"]
+        logging.disable(logging.NOTSET)
 
 
 def _reference_folder(config: Config) -> Path:
@@ -151,30 +143,6 @@ def _reference_folder(config: Config) -> Path:
     model = Path(config.hf_ckpt).expanduser()
     beside = model.absolute() if model.is_dir() else Path(config.save_path) / model.name
     return Path(config.torch_dist or f"{beside}_torch_dist").expanduser().absolute()
-
-
-def _check_settings(config: Config) -> None:
-    host_args.check(config)
-    wrong = {
-        "LOSS=sft samples nothing that FULLY_ASYNC=1 could wait for; set FULLY_ASYNC=0":
-            config.supervised and config.fully_async,
-        f"EVAL_INTERVAL={config.eval_interval}: LOSS=sft runs without engines here; set EVAL_INTERVAL=0, and evaluate "
-        "the converted model with run-eval.sh": config.supervised and config.eval_interval,
-        "FULLY_ASYNC=1: the hosts' asynchronous rollout ignores filters; set DYNAMIC_FILTER=none":
-            config.fully_async and config.dynamic_filter != "none",
-        "FULLY_ASYNC=1: the hosts' asynchronous rollout has no over-sampling; unset OVER_SAMPLING_BATCH_SIZE":
-            config.fully_async and config.over_sampling_batch_size,
-        "FULLY_ASYNC=1: its worker holds the engines that an evaluation would need; set EVAL_INTERVAL=0":
-            config.fully_async and config.eval_interval,
-    }
-    for message, is_so in wrong.items():
-        if is_so:
-            raise ConfigError(message)
-
-
-def _user_path() -> list[str]:
-    """The folders of the user's PYTHONPATH."""
-    return [str(Path(entry).absolute()) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
 
 
 def find_gpus(config: Config) -> Gpus:
@@ -186,15 +154,11 @@ def find_gpus(config: Config) -> Gpus:
     memories = nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits").splitlines()
     per_node = config.num_gpus or len(memories)
     if config.ray_address and not config.num_gpus:
-        found = machines(config.ray_address)
-        if len(found) < config.num_nodes:
-            raise ConfigError(f"RAY_ADDRESS={config.ray_address}: NUM_NODES={config.num_nodes} machines with GPUs are "
-                              f"needed, those of the cluster have {', '.join(map(str, found)) or 'none'}; lower "
-                              "NUM_NODES, or add machines")
-        per_node = found[config.num_nodes - 1]
+        per_node = [*machines(config.ray_address), *[0] * config.num_nodes][config.num_nodes - 1]
     if not per_node:
-        raise ConfigError(f"NUM_GPUS=0, and no GPU was found on NUM_NODES={config.num_nodes} machines; set NUM_GPUS "
-                          "to those of one machine, or HOST=local")
+        where = f"machines of RAY_ADDRESS={config.ray_address}" if config.ray_address else "machines"
+        raise ConfigError(f"NUM_GPUS=0, and no GPU was found on NUM_NODES={config.num_nodes} {where}; set NUM_GPUS "
+                          "to those of one machine, lower NUM_NODES, or set HOST=local")
     memory = min((int(m) for m in memories if m.isdecimal()), default=0) * 2**20
     if not memory:
         logger.warning("nvidia-smi reports no GPU memory; assuming %d GiB per GPU", ASSUMED_GIB)

@@ -4,54 +4,129 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..checkpoints.folders import has_adapters
 from ..config import Config, ConfigError
-from ..data.document_store import DocumentStore, MissingDocument, row_slice, store_folder, without_slice
-from ..data.row_files import DataError, open_rows
-from ..data.shards import training_files
+from ..data.document_store import DocumentStore, is_store, row_slice, store_folder, without_slice
 from ..data.training_file import DataSource
-from ..hooks.plugins import check_evaluations, check_own_tasks, check_tracker
-from ..system.files import scratch_folder
+from ..hooks.plugins import check_evaluations, check_own_tasks, check_tracker, refuse_ignored
+from ..system.errors import MemAgentError
+from ..system.plugins import shell_words
 from ..system.ports import is_free
 from ..system.server_url import is_loopback
-from .plan import PACK, Plan, noting
+from .arguments import TRAINER_INIT
+from .plan import Plan
 from .ray_job import machines
 
 _CHECKPOINT_BYTES, _REFERENCE_BYTES = 14, 2
 """On disk per parameter: bf16 weights, and in a checkpoint fp32 master weights and two Adam moments."""
+_REFUSED = {
+    "--partial-rollout": "a multi-turn trajectory cannot be continued",
+    "--group-rm": "rewards are given by trajectory",
+    "--apply-chat-template": "the rendered chat would become the question",
+    "--multimodal-keys": "agents show text alone",
+    "--log-passrate": "it counts rows, not trajectories",
+    "--rollout-top-p": "training needs the log-probs of the whole vocabulary",
+    "--wandb-key": "it would be shown on Ray's pages; set WANDB_API_KEY",
+    "--tensor-model-parallel-size": "set TP",
+    "--use-checkpoint-opt-param-scheduler": "a continued run has the schedule of its settings",
+    "--max-tokens-per-gpu": "set MAX_TOKENS_PER_GPU",
+}
+"""Flags of HOST_ARGS under which the pack's hooks would not work, or that say what a setting says."""
 
-Check = Callable[[Plan], None]
 
 
 def find_problems(plan: Plan, *, converts: bool = False) -> list[str]:
     """One line for each thing that would stop or spoil the run; ``converts``: its newest checkpoint is converted."""
-    return _told_by(plan, [
-        _check_training_file, _check_slices, *_OF_SETTINGS, lambda plan: check_tracker(plan.config), _check_documents,
-        _check_save_path, _check_reference, lambda plan: check_no_adapters(plan.config), _check_cluster, _check_ports,
-        lambda plan: check_imports(plan, converts=converts),
-    ])
+    config, size, root = plan.config, plan.size.parameters, Path(plan.config.megatron_root)
+    existing = len(list(Path(config.save_path).glob("iter_*")))
+    checkpoints = max(1, -(-config.num_rollout // config.save_interval) - existing)
+    needs = "ray torch mbridge" if converts or not plan.has_reference else "ray"
+    busy = [] if config.ray_address else [port for port in (*plan.ports, plan.ports[1] + 1) if not is_free(port)]
+    return settings_problems(plan) + _true({
+        f"MEGATRON_ROOT={str(root)!r}: no Megatron-LM with megatron/training is there; set MEGATRON_ROOT to its "
+        "checkout": not (root / "megatron" / "training").is_dir(),
+        f"ports {busy} are taken, which Ray would need; if a Ray cluster runs here, set "
+        "RAY_ADDRESS=http://127.0.0.1:8265 to use it, else stop what listens there": busy,
+    }) + _raised(
+        lambda: _check_data(config),
+        lambda: check_tracker(config),
+        lambda: _check_room("SAVE_PATH", config.save_path, checkpoints * _CHECKPOINT_BYTES * size,
+                            f"{checkpoints} checkpoints, of which the host deletes none (SAVE_INTERVAL)"),
+        lambda: None if plan.has_reference else _check_reference(config.torch_dist, _REFERENCE_BYTES * size),
+        lambda: check_no_adapters(config),
+        lambda: _check_cluster(config) if config.ray_address.startswith("http") else None,
+        lambda: check_modules(needs.split()),
+    )
 
 
 def settings_problems(plan: Plan) -> list[str]:
-    """The checks that depend on settings alone."""
-    return _told_by(plan, _OF_SETTINGS)
+    """The problems that depend on settings alone."""
+    config, given = plan.config, given_flags(plan.config)
+    step, ranks = config.step_trajectories, plan.layout.data_parallel
+    steps = config.num_rollout * (config.trajectories_per_rollout // step)
+    slices = [data for data in (config.train_data, *config.eval_files) if
+              min(row_slice(data).start or 0, row_slice(data).stop or 0) < 0]
+    return _true({f"HOST_ARGS: {flag} cannot be used: {why}": flag in given for flag, why in _REFUSED.items()} | {
+        f"HOST_ARGS: {TRAINER_INIT} would replace the pack's own, without which a continued run of FULLY_ASYNC=1 "
+        "samples from the reference first; leave it out, or set KL_COEF=0":
+            TRAINER_INIT in given and config.fully_async and config.compares_with_reference,
+        "LOSS=sft samples nothing that FULLY_ASYNC=1 could wait for; set FULLY_ASYNC=0":
+            config.supervised and config.fully_async,
+        f"EVAL_INTERVAL={config.eval_interval}: LOSS=sft runs without engines here; set EVAL_INTERVAL=0, and evaluate "
+        "the converted model with run-eval.sh": config.supervised and config.eval_interval,
+        "FULLY_ASYNC=1: the hosts' asynchronous rollout ignores filters; set DYNAMIC_FILTER=none":
+            config.fully_async and config.dynamic_filter != "none",
+        "FULLY_ASYNC=1: the hosts' asynchronous rollout has no over-sampling; unset OVER_SAMPLING_BATCH_SIZE":
+            config.fully_async and config.over_sampling_batch_size,
+        "FULLY_ASYNC=1: its worker holds the engines that an evaluation would need; set EVAL_INTERVAL=0":
+            config.fully_async and config.eval_interval,
+        f"{slices}: vime takes no rows counted from the end; give their numbers from the start":
+            config.host == "vime" and slices,
+        f"RAY_ADDRESS={config.ray_address!r}: give its job server's address, http://HEAD:8265":
+            config.ray_address and not config.ray_address.startswith("http"),
+        f"NUM_NODES={config.num_nodes}: set MASTER_ADDR to this machine's address for the others":
+            config.num_nodes > 1 and is_loopback(config.master_addr) and not config.ray_address,
+        f"GLOBAL_BATCH_SIZE={step} trajectories per step are fewer than the {ranks} data-parallel ranks; raise it, "
+        "or TP or CP": step < ranks,
+        # Megatron's scheduler asserts that a run is longer than its warm-up.
+        f"LR_WARMUP_STEPS={config.lr_warmup_steps}: the run has {steps} optimizer steps in NUM_ROLLOUT="
+        f"{config.num_rollout} rollouts, and Megatron wants more than it warms up; lower it, or raise NUM_ROLLOUT":
+            steps <= config.lr_warmup_steps,
+    }) + _raised(
+        lambda: refuse_ignored(config, plan.checkout.name),
+        lambda: check_evaluations(config),
+    )
 
 
-def _told_by(plan: Plan, checks: Sequence[Check]) -> list[str]:
-    problems = list(plan.problems)
+def _true(conditions: Mapping[str, object]) -> list[str]:
+    """The messages whose condition holds."""
+    return [message for message, holds in conditions.items() if holds]
+
+
+def _raised(*checks: Callable[[], None]) -> list[str]:
+    """The messages of the errors that checks raise."""
+    found = []
     for check in checks:
-        with noting(problems):
-            check(plan)
-    return problems
+        try:
+            check()
+        except MemAgentError as error:
+            found.append(str(error))
+    return found
 
 
-def _check_training_file(plan: Plan) -> None:
-    config = plan.config
+def given_flags(config: Config) -> set[str]:
+    """The flags in HOST_ARGS, without their values."""
+    words = shell_words("HOST_ARGS", config.host_args)
+    return {word.partition("=")[0] for word in words if word.startswith("--")}
+
+
+def _check_data(config: Config) -> None:
+    """Rows, and the first document by id of each file: a forgotten ``.docs`` folder would fail every trajectory."""
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
     source = DataSource(without_slice(config.train_data), config.seed)
@@ -60,89 +135,22 @@ def _check_training_file(plan: Plan) -> None:
     if rows < config.rollout_batch_size:
         raise ConfigError(f"{config.train_data}: {rows} rows, a rollout takes ROLLOUT_BATCH_SIZE="
                           f"{config.rollout_batch_size}")
+    files = [file for file in map(without_slice, config.eval_files) if file.is_file()]
+    first = {config.train_data: source.raw(0)} | {str(file): DataSource(file, config.seed).raw(0) for file in files}
+    stores = [store for store in map(DocumentStore, map(store_folder, first)) if is_store(store.path)]
+    for path, row in first.items():
+        named = row["metadata"].get("context_id") or row["metadata"].get("history_id")
+        if named and not any(named in store for store in stores):
+            raise ConfigError(f"{path}: its first document, {named}, is in none of its document stores; copy "
+                              "the .docs folder along with the file")
 
 
-def _check_slices(plan: Plan) -> None:
-    for data in (plan.config.train_data, *plan.config.eval_files):
-        rows = row_slice(data)
-        if plan.config.host == "vime" and min(rows.start or 0, rows.stop or 0) < 0:
-            raise ConfigError(f"{data}: vime takes no rows counted from the end; give their numbers from the start")
-
-
-def _check_documents(plan: Plan) -> None:
-    """A forgotten ``.docs`` folder would fail every trajectory: the first document by id of each file is looked up."""
-    config = plan.config
-    training = training_files(without_slice(config.train_data))[:1] if config.train_data else ()
-    files = [path for path in (*training, *map(without_slice, config.eval_files)) if path.is_file()]
-    stores = [DocumentStore(store_folder(path)) for path in files]
-    for path in files:
-        if (identifier := _first_document_id(path)) and not any(_has(store, identifier) for store in stores):
-            raise ConfigError(f"{path}: its first document, {identifier}, is in none of its document stores")
-
-
-def _has(store: DocumentStore, identifier: str) -> bool:
-    try:
-        store.get(identifier)
-    except MissingDocument:
-        return False
-    return True
-
-
-def _first_document_id(path: Path) -> str | None:
-    """The document's id in the first row; a file has documents by id in all of its rows or in none."""
-    try:
-        metadata = open_rows(path).row(0)["metadata"]
-        return metadata.get("context_id") or metadata.get("history_id")
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError, DataError):
-        return None  # its own check says more
-
-
-def _check_machines(plan: Plan) -> None:
-    config = plan.config
-    if config.ray_address and not config.ray_address.startswith(("http://", "https://")):
-        raise ConfigError(f"RAY_ADDRESS={config.ray_address!r}: give its job server's address, http://HEAD:8265")
-    if not config.ray_address and config.num_nodes > 1 and is_loopback(config.master_addr):
-        raise ConfigError(f"NUM_NODES={config.num_nodes}: set MASTER_ADDR to this machine's address for the others")
-
-
-def _check_batches(plan: Plan) -> None:
-    step, ranks = plan.config.step_trajectories, plan.layout.data_parallel
-    if step < ranks:
-        raise ConfigError(f"GLOBAL_BATCH_SIZE={step} trajectories per step are fewer than the {ranks} data-parallel "
-                          "ranks; raise it, or TP or CP")
-
-
-def _check_warm_up(plan: Plan) -> None:
-    """Megatron's scheduler asserts that a run is longer than its warm-up."""
-    config = plan.config
-    steps = config.num_rollout * (config.trajectories_per_rollout // config.step_trajectories)
-    if 0 < steps <= config.lr_warmup_steps:
-        raise ConfigError(f"LR_WARMUP_STEPS={config.lr_warmup_steps}: the run has {steps} optimizer steps in "
-                          f"NUM_ROLLOUT={config.num_rollout} rollouts, and Megatron wants more than it warms up; "
-                          "lower it, or raise NUM_ROLLOUT")
-
-
-_OF_SETTINGS: Sequence[Check] = (
-    lambda plan: check_evaluations(plan.config), _check_machines, _check_batches, _check_warm_up)
-
-
-def _check_save_path(plan: Plan) -> None:
-    """There must be room for all checkpoints of the run: hosts delete none."""
-    config = plan.config
-    existing = len(list(Path(config.save_path).glob("iter_*")))
-    count = max(1, -(-config.num_rollout // config.save_interval) - existing)
-    _check_room("SAVE_PATH", config.save_path, count * _CHECKPOINT_BYTES * plan.size.parameters,
-                f"{count} checkpoints, of which the host deletes none (SAVE_INTERVAL)")
-
-
-def _check_reference(plan: Plan) -> None:
+def _check_reference(path: str, needed: float) -> None:
     """Leftovers of a killed conversion are ignored."""
-    folder = Path(plan.config.torch_dist)
-    if plan.has_reference:
-        return
+    folder = Path(path)
     if folder.exists() and any(child.name != "release" and child.name[0] != "." for child in folder.iterdir()):
-        raise ConfigError(f"TORCH_DIST={str(folder)!r}: holds files, but no checkpoint; name another folder")
-    _check_room("TORCH_DIST", str(folder), _REFERENCE_BYTES * plan.size.parameters, "the reference model")
+        raise ConfigError(f"TORCH_DIST={path!r}: holds files, but no checkpoint; name another folder")
+    _check_room("TORCH_DIST", path, needed, "the reference model")
 
 
 def _check_room(variable: str, path: str, needed: float, what: str) -> None:
@@ -163,10 +171,7 @@ def check_no_adapters(config: Config) -> None:
                               "with convert-to-hf.sh, which merges them, and set HF_CKPT to that")
 
 
-def _check_cluster(plan: Plan) -> None:
-    config = plan.config
-    if not config.ray_address.startswith("http"):
-        return
+def _check_cluster(config: Config) -> None:
     found = machines(config.ray_address)
     if sum(gpus >= config.num_gpus for gpus in found) < config.num_nodes:
         raise ConfigError(f"RAY_ADDRESS={config.ray_address}: NUM_NODES={config.num_nodes} machines with "
@@ -174,25 +179,9 @@ def _check_cluster(plan: Plan) -> None:
                           f"{', '.join(map(str, found)) or 'none'}; lower NUM_NODES or NUM_GPUS, or add machines")
 
 
-def _check_ports(plan: Plan) -> None:
-    for port in (*plan.ports, plan.ports[1] + 1):
-        if not plan.config.ray_address and not is_free(port):
-            raise ConfigError(f"port {port} is taken, which Ray would need; if a Ray cluster runs here, set "
-                              "RAY_ADDRESS=http://127.0.0.1:8265 to use it, else stop what listens there")
-
-
-def check_imports(plan: Plan, *, converts: bool = False) -> None:
-    """Workers must import this pack's hooks, and this machine Ray and what converts the reference and the result."""
-    modules = ["ray", "mem_agent.rollout", "mem_agent.custom_convert"]
-    modules += [] if plan.has_reference else ["mem_agent.checkpoints.hf_to_torch_dist"]
-    modules += ["mem_agent.checkpoints.convert"] if converts else []
-    with scratch_folder("mem_agent-import-") as folder:  # for the first entry of the workers' path, not written yet
-        (folder / "mem_agent").symlink_to(PACK, target_is_directory=True)
-        path = os.pathsep.join([str(folder), plan.python_path])
-        done = subprocess.run([sys.executable, "-c", f"import {', '.join(modules)}"], cwd=plan.checkout.root,
-                              env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise ConfigError(f"PYTHON={sys.executable!r} cannot import {' and '.join(modules)}: {reason}; set PYTHON to "
-                          "that of the host's environment, or install what is missing there with pip install --no-deps"
-                          ", which leaves the host's packages as they are")
+def check_modules(names: Sequence[str]) -> None:
+    """The pack is in use already; what the job and the conversions import is looked for, as importing takes long."""
+    if missing := [name for name in names if find_spec(name) is None]:
+        raise ConfigError(f"PYTHON={sys.executable!r} has no {' and no '.join(missing)}; set PYTHON to that of the "
+                          "host's environment, or install what is missing there with pip install --no-deps, "
+                          "which leaves the host's packages as they are")

@@ -8,14 +8,13 @@ how the launcher ends, not the stream of its log, which may break overnight.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import re
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ RAY_PORTS = (6379, 8265)
 _SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "ANSWER_KEY", "API_KEY", "OPENAI_API_KEY")
 """Keys for a joined cluster, which lacks our environment. Ray's dashboard shows them."""
 _PASSED = ("NCCL_", "GLOO_", "HF_", "WANDB_", "VLLM_", "SGLANG_", "SGL_", "TRANSFORMERS_", "TORCH_", "PYTORCH_")
-_STARTS_WITHIN_S, _POLL_S, _LOST_AFTER_S, _STOPS_WITHIN_S, _HEAD_STOPS_WITHIN_S = 600.0, 2.0, 600.0, 60.0, 30.0
+_STARTS_WITHIN_S, _POLL_S, _LOST_AFTER_S, _STOPS_WITHIN_S = 600.0, 2.0, 600.0, 30.0
 
 
 def without_proxy(env: Mapping[str, str], *hosts: str) -> dict[str, str]:
@@ -119,12 +118,9 @@ def machines(address: str) -> list[int]:
         from ray.util.state import list_nodes  # planning does not need Ray otherwise
 
         nodes = list_nodes(address, [("state", "=", "ALIVE")], limit=10000, detail=True, raise_on_missing_output=False)
-    except ImportError as error:
-        raise ConfigError(f"RAY_ADDRESS={address}: {sys.executable} cannot ask there ({error}); set PYTHON to the "
-                          "Python of the host's environment") from None
     except Exception as error:  # Ray's client has no common class for what another service's answer leads to
-        raise ConfigError(f"RAY_ADDRESS={address}: no Ray job server answers there ({reason_of(error)}); it is "
-                          "http://HEAD:8265 by default") from None
+        raise ConfigError(f"RAY_ADDRESS={address}: PYTHON={sys.executable} gets no answer of a Ray job server there "
+                          f"({reason_of(error)}); it is http://HEAD:8265 by default") from None
     return sorted((int(node.resources_total.get("GPU", 0)) for node in nodes), reverse=True)
 
 
@@ -147,47 +143,36 @@ def cluster(config: Config, ports: tuple[int, int], gpus: int, cpus: int, log: P
     settle_ray_auth()
     environment = {**os.environ, **head_variables(config)}
     environment.pop("RAY_ADDRESS", None)
-    head = _started_head(config, job_address(config, ports), gpus, lambda: ChildProcess(
-        "ray head", head_command(config, ports, gpus, cpus), environment, log))
-    try:
-        yield
-    finally:
-        head.stop(grace_s=_HEAD_STOPS_WITHIN_S)
-
-
-def _started_head(config: Config, address: str, gpus: int, start: Callable[[], ChildProcess]) -> ChildProcess:
-    """The head, joined by all machines. Ray gives its own processes 30 s, which a loaded machine may not keep: three
-    attempts.
-    """
-    attempts = 3
-    while True:
-        head, attempts = start(), attempts - 1
+    command, address = head_command(config, ports, gpus, cpus), job_address(config, ports)
+    for attempts_left in (2, 1, 0):  # Ray gives its own processes 30 s, which a loaded machine may not keep
+        head = ChildProcess("ray head", command, environment, log)
         try:
-            _wait_for_machines(config, address, gpus, head)
-            return head
-        except BaseException as error:
-            head.stop(grace_s=_HEAD_STOPS_WITHIN_S)
-            if not attempts or not isinstance(error, ProcessError):
-                raise
-            logger.warning("%s; it is started again", error)
+            if _all_join(config, address, gpus, head):
+                yield
+                return
+            if not attempts_left:
+                raise ProcessError(head.describe())
+            logger.warning("%s; it is started again", head.describe())
+        finally:
+            head.stop(grace_s=_STOPS_WITHIN_S)
 
 
-def _wait_for_machines(config: Config, address: str, gpus: int, head: ChildProcess) -> None:
+def _all_join(config: Config, address: str, gpus: int, head: ChildProcess) -> bool:
+    """Wait until NUM_NODES machines have joined; false where the head ends before. Raises MemAgentError."""
     if config.num_nodes > 1:
         logger.info("on each of the other %d machines run: %s", config.num_nodes - 1,
                     shlex.join(worker_command(config, gpus)))
     deadline, joined = time.monotonic() + _STARTS_WITHIN_S, 0
-    while joined < config.num_nodes:
-        if head.exit_code is not None:
-            raise ProcessError(head.describe())
+    while head.exit_code is None:
+        with suppress(ConfigError):  # it does not listen yet
+            joined = sum(has >= gpus for has in machines(address))
+        if joined >= config.num_nodes:
+            return True
         if time.monotonic() > deadline:
             raise MemAgentError(f"NUM_NODES={config.num_nodes}: {joined} machines with {gpus} GPUs have joined Ray in "
                                 f"ten minutes; see {head.log_path}")
         time.sleep(0.5)
-        try:
-            joined = sum(has >= gpus for has in machines(address))
-        except ConfigError:  # it does not listen yet
-            continue
+    return False
 
 
 def run_job(
@@ -225,7 +210,7 @@ def run_job(
         logger.info("stopping job %s", job)
         try:
             client.stop_job(job)
-            _wait_for_end(client, job, until=time.monotonic() + _STOPS_WITHIN_S)
+            _wait_for_end(client, job)
         except (OSError, RuntimeError, MemAgentError) as error:
             logger.warning("job %s could not be stopped: %s", job, reason_of(error))
         raise
@@ -265,23 +250,17 @@ async def _follow_log(client: Any, job: str, log: Path, show: Callable[[str], No
         logger.warning("the log of job %s breaks off here (%s); waiting for its end", job, reason_of(error))
 
 
-def _wait_for_end(client: Any, job: str, until: float = math.inf) -> Any:
-    """Its final ``JobDetails``; the cluster may be away for ten minutes meanwhile.
-
-    Raises:
-        MemAgentError: it is away for longer, or the job still runs at the time ``until``.
-    """
-    answered = time.monotonic()
+def _wait_for_end(client: Any, job: str) -> Any:
+    """Its final ``JobDetails``; the cluster may be away for ten minutes meanwhile. Raises MemAgentError."""
+    deadline = time.monotonic() + _LOST_AFTER_S
     while True:
-        if time.monotonic() > until:
-            raise MemAgentError(f"job {job} still runs; stop it with ray job stop {job}")
         try:
             details = client.get_job_info(job)
-            answered = time.monotonic()
             if details.status.is_terminal():
                 return details
+            deadline = time.monotonic() + _LOST_AFTER_S
         except (OSError, RuntimeError) as error:
-            if time.monotonic() - answered > _LOST_AFTER_S:
+            if time.monotonic() > deadline:
                 raise MemAgentError(f"job {job}: its cluster does not answer any more: {reason_of(error)}") from None
         time.sleep(_POLL_S)
 

@@ -21,7 +21,7 @@ from ..config import Config, ConfigError
 from ..data.document_store import row_slice, without_slice
 from ..data.shards import is_sharded, training_files
 from ..launch.checkout import TESTED, find_checkout
-from ..launch.host_args import divide
+from ..launch.layout import divide
 from ..launch.model_args import flag_values, read_model_config
 from ..launch.plan import PACK, Plan, make_plan, nvidia_smi
 from ..system.ports import free_ports
@@ -72,7 +72,7 @@ def plan_rehearsal(config: Config, home: Path, rollouts: int, ranks: int) -> Reh
     # A recipe of this machine may be rehearsed, not its engines.
     config = config.replace(megatron_root=str(megatron), engine_args="")
     cluster = _cluster_plan(config)
-    given, description, shrunk = Path(cluster.config.hf_ckpt), cluster.model_arguments, cluster.config
+    given, description, shrunk = Path(cluster.config.hf_ckpt), cluster.arguments["model"], cluster.config
     folder = Path(cluster.config.save_path) / "rehearsals" / time.strftime("%Y%m%d-%H%M%S")
     if cluster.size.parameters > SMALL_MODEL:
         shrunk, description, model = shrink(shrunk), shrink_description(description), folder / "model"
@@ -125,15 +125,14 @@ def first_rows(data: str, count: int) -> str:
 def _for_this_machine(plan: Plan, engine_port: int) -> Plan:
     """The plan with what a CPU needs beside it."""
     own = PACK / "rehearsal"
-    first, *others = plan.python_path.split(os.pathsep)
+    first, *others = plan.variables["PYTHONPATH"].split(os.pathsep)
     python_path = os.pathsep.join([first, str(own / "site"), str(own / "stubs"), *others])
     # The pack's own environment, over which this one lies, has a vLLM for this machine.
     engines = engine_variables(plan.config, os.environ.get(PYTHON) or sys.executable)
     variables = {**plan.variables, "PYTHONPATH": python_path, **cpu_variables(os.environ), **engines}
     arguments = {**plan.arguments, "cpu": cpu_arguments(plan.checkout.name, engine_port)}
     return replace(
-        plan, arguments=arguments, python_path=python_path, variables=variables, host_settings=SETTINGS,
-        cpus=_LOGICAL_CPUS,
+        plan, arguments=arguments, variables=variables, host_settings=SETTINGS, cpus=_LOGICAL_CPUS,
     )
 
 

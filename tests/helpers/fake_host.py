@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import torch  # noqa: F401  (the launcher hides it from a process that has not loaded it)
 from dotenv import dotenv_values
 
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -13,7 +14,8 @@ FLAGS = (
     "custom-config-path", "custom-convert-samples-to-train-data-path", "custom-eval-rollout-log-function-path",
     "custom-generate-function-path", "custom-megatron-init-path", "custom-rm-path",
     "custom-rollout-log-function-path",
-    "dynamic-sampling-filter-path", "num-steps-per-rollout", "use-dynamic-batch-size",
+    "dynamic-sampling-filter-path", "eval-function-path", "num-steps-per-rollout", "rollout-function-path",
+    "use-dynamic-batch-size",
 )
 MODELS = {
     # config.json of the models on the hub, as far as their size goes

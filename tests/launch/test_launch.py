@@ -1,31 +1,25 @@
 """What ``HOST=slime|vime run-train.sh`` would run, recipe by recipe, and one line for every way it cannot."""
 
-import json
 import os
 import shlex
-import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.checkpoints import hf_model
 from mem_agent.config import Config, ConfigError, load_yaml
-from mem_agent.data.document_store import DocumentWriter
+from mem_agent.data.document_store import DocumentStore, DocumentWriter, store_folder
+from mem_agent.data.training_file import DataSource
 from mem_agent.launch import launch, preflight
 from mem_agent.launch import plan as planning
+from mem_agent.launch.arguments import prompt_file
 from mem_agent.system.errors import MemAgentError
-from mem_agent.tests.helpers.fake_host import (
-    GPU_GIB,
-    OUTSIDE,
-    RECIPES,
-    ROW,
-    make_host,
-    recipe,
-    settings,
-)
-from mem_agent.tests.helpers.patience import HANGS_AFTER_S
+from mem_agent.tests.helpers.fake_host import GPU_GIB, OUTSIDE, RECIPES, ROW, make_host, recipe, settings
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GPUS = {"qwen2.5-7b": (4, 8), "qwen3-0.6b-24gb": (1, 1), "rememr1-qwen2.5-3b": (2, 8), "rememr1-qwen2.5-7b": (4, 8),
@@ -34,12 +28,26 @@ GPUS = {"qwen2.5-7b": (4, 8), "qwen3-0.6b-24gb": (1, 1), "rememr1-qwen2.5-3b": (
 
 
 @pytest.fixture(autouse=True)
-def without_gpus(monkeypatch):
+def machine(monkeypatch):
+    """No GPUs, but disk space, Ray and free ports, so that only what a test breaks is found; one tokenizer for all."""
+    vocabulary = Vocabulary(make_tokenizer())
+    monkeypatch.setattr(planning, "load_vocabulary", lambda folder, trusted: vocabulary)
     monkeypatch.setattr(planning, "nvidia_smi", lambda *_: "")
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10**15}))
+    monkeypatch.setattr(preflight, "find_spec", lambda name: "found")
+    monkeypatch.setattr(preflight, "is_free", lambda port: True)
 
 
 def plan(env):
     return planning.make_plan(Config.from_env(env))
+
+
+def problems(env):
+    """Some settings leave a plan to be shown, with problems in it."""
+    try:
+        return preflight.find_problems(plan(env))
+    except ConfigError as error:
+        return [str(error)]
 
 
 def flags(made):
@@ -80,14 +88,13 @@ def test_dry_run_of_each_recipe(host, name, changes, tmp_path, capsys, monkeypat
     assert found == file.read_text()
 
 
-def test_arguments_of_an_asynchronous_run(tmp_path):
-    env = settings(tmp_path, FULLY_ASYNC="1", HOST_ARGS="--rollout-num-gpus 6")
+@pytest.mark.parametrize("host,batch,concurrency", [("slime", "32", "32"), ("slime", "192", "64"),  # 2 x 192 over 6
+                                                    ("vime", "32", "32"), ("vime", "192", "40")])  # 5/4 x 192
+def test_an_asynchronous_worker_draws_what_rollouts_consume(host, batch, concurrency, tmp_path):
+    env = settings(tmp_path, host, FULLY_ASYNC="1", ROLLOUT_BATCH_SIZE=batch,
+                   HOST_ARGS="--rollout-num-gpus 6 --rollout-num-gpus-per-engine 1")
     made = plan(env)
-    assert made.command[1].endswith("train_async.py")
-    assert "--colocate" not in flags(made) and "--use-tis" in flags(made)
-    assert made.layout.train_gpus == 2 and made.layout.rollout_gpus == 6
-    assert value(made, "--rollout-function-path") == "mem_agent.rollout.rollout_fully_async"
-    assert "--custom-megatron-init-path" in flags(made)
+    assert made.arguments["asynchronous"][1] == concurrency and made.command[1].endswith("train_async.py")
     assert "--custom-megatron-init-path" not in plan(env | {"KL_COEF": "0"}).command
 
 
@@ -102,33 +109,20 @@ def test_arguments_of_supervised_training(host, tmp_path):
     assert value(made, "--n-samples-per-prompt") == "1" and made.layout.train_gpus == 8
 
 
-def test_the_users_arguments_come_last_and_split_as_in_a_shell(tmp_path):
-    made = plan(settings(tmp_path, HOST_ARGS="--lr 5e-6 --wandb-group 'my run'"))
-    assert made.command[-4:] == ["--lr", "5e-6", "--wandb-group", "my run"]
-
-
-def test_the_layout_fits_what_the_users_arguments_say(tmp_path):
-    division = "--context-parallel-size=2 --pipeline-model-parallel-size 2 --rollout-num-gpus-per-engine 4"
-    made = plan(settings(tmp_path, HOST_ARGS=f"{division} --sglang-mem-fraction-static 0.5"))
-    assert (made.layout.cp, made.layout.pp, made.layout.engine_gpus) == (2, 2, 4)
-    assert made.layout.data_parallel * made.layout.tp == 2
-    assert value(made, "--sglang-mem-fraction-static") == "0.5"
+def test_the_users_arguments_come_last_split_as_in_a_shell_and_the_layout_fits_them(tmp_path):
+    made = plan(settings(tmp_path, HOST_ARGS="--context-parallel-size 2 --wandb-group 'my run'"))
+    assert made.command[-2:] == ["--wandb-group", "my run"] and made.layout.cp == 2
 
 
 def test_rows_that_are_conversations_reach_the_hooks_as_they_are(tmp_path):
     """Hosts hand on a list under --input-key as it is, unless they are told to render it or to look for images."""
-    made = plan(settings(tmp_path, AGENT="chat", MEM_MAX_QUESTION="300", MEM_MAX_FINAL="200"))
-    assert value(made, "--input-key") == "prompt" and value(made, "--rollout-max-response-len") == "1024"
+    row = '{"prompt": [{"role": "user", "content": "q"}], "label": "a", "metadata": {}}\n'
+    env = settings(tmp_path, AGENT="chat", MEM_MAX_QUESTION="300", MEM_MAX_FINAL="200")
+    (tmp_path / "train.jsonl").write_text(row + ROW * 199)
+    made = plan(env)
+    assert value(made, "--input-key") == "prompt" and problems(env) == []
     assert {"--apply-chat-template", "--multimodal-keys", "--tool-key"}.isdisjoint(flags(made))
     assert 500 < made.config.engine_max_len < 600  # the longest turn, to the next 64
-
-
-@pytest.mark.parametrize("host,batch,concurrency", [("slime", "32", "32"), ("slime", "192", "64"),  # 2 x 192 over 6
-                                                    ("vime", "32", "32"), ("vime", "192", "40")])  # 5/4 x 192
-def test_an_asynchronous_worker_draws_what_rollouts_consume(host, batch, concurrency, tmp_path):
-    env = settings(tmp_path, host, FULLY_ASYNC="1", ROLLOUT_BATCH_SIZE=batch,
-                   HOST_ARGS="--rollout-num-gpus 6 --rollout-num-gpus-per-engine 1")
-    assert plan(env).arguments["asynchronous"][1] == concurrency
 
 
 # --- what a plan is made of -----------------------------------------------------------------------------------------
@@ -144,11 +138,14 @@ def test_paths_reach_workers_absolute(tmp_path, monkeypatch):
     assert made.config.torch_dist == str(tmp_path / "model_torch_dist")
 
 
-def test_a_launch_leaves_its_settings_for_workers_and_for_the_models_it_trains(tmp_path):
+def test_a_launch_leaves_its_settings_and_ends_where_the_reference_is_not_converted(tmp_path, monkeypatch):
     made = plan(settings(tmp_path, MEM_CHUNK_TOKENS="777"))
-    launch.write_records(made)
+    monkeypatch.setattr(launch.subprocess, "call", lambda command, env: command[-1] == made.config.torch_dist)
+    with pytest.raises(MemAgentError, match="HF_CKPT"):
+        launch.launch(made)
     for_workers, of_run = (load_yaml(folder / "mem_agent.yaml") for folder in (made.folder, made.folder.parent))
     assert for_workers == of_run == made.config and of_run.mem_chunk_tokens == 777
+    assert (Path(made.variables["PYTHONPATH"].split(":")[0]) / "mem_agent" / "rollout.py").is_file()
 
 
 def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
@@ -159,110 +156,73 @@ def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
         return str(tmp_path / "model")
 
     monkeypatch.setattr(hf_model, "snapshot_download", download)
-    config = Config.from_env(env | {"HF_CKPT": "Qwen/Qwen3-4B"})
-    made = planning.make_plan(config, weights=False)
-    planning.make_plan(config)
-    assert [name for name, _ in asked] == ["Qwen/Qwen3-4B"] * 2
-    assert "*.safetensors" in asked[0][1] and asked[1][1] is None
+    made = planning.make_plan(Config.from_env(env | {"HF_CKPT": "Qwen/Qwen3-4B"}), weights=False)
+    assert [name for name, _ in asked] == ["Qwen/Qwen3-4B"] and "*.safetensors" in asked[0][1]
     assert made.config.torch_dist == str(tmp_path / "run" / "Qwen3-4B_torch_dist")  # never in the hub's cache
 
 
-WRONG = [
-    ({"HOST_ROOT": "/nowhere"}, "HOST_ROOT"),
-    ({"MEGATRON_ROOT": "/nowhere"}, "MEGATRON_ROOT"),
-    ({"HF_CKPT": "/nowhere"}, "HF_CKPT"),
-    ({"NUM_GPUS": "0"}, "NUM_GPUS"),
-    ({"NUM_GPUS": "1"}, "MAX_TOKENS_PER_GPU"),
-    ({"ENGINE_MAX_LEN": "4500"}, "ENGINE_MAX_LEN"),
-    ({"FULLY_ASYNC": "1", "DYNAMIC_FILTER": "nonzero_std"}, "DYNAMIC_FILTER"),
-    ({"FULLY_ASYNC": "1", "EVAL_INTERVAL": "5"}, "EVAL_INTERVAL"),
-    ({"FULLY_ASYNC": "1", "HOST_ARGS": "--custom-megatron-init-path my.init"}, "HOST_ARGS"),
-    ({"LOSS": "sft", "EVAL_INTERVAL": "5"}, "LOSS=sft"),
-    ({"LORA_RANK": "16"}, "LORA_RANK"),
-]
-
-
-@pytest.mark.parametrize("changes,setting", WRONG)
-def test_what_cannot_be_planned_names_its_setting(changes, setting, tmp_path):
-    """Some settings leave a plan to be shown, with the problem in it."""
-    try:
-        (problem,) = plan(settings(tmp_path, **changes)).problems
-    except ConfigError as error:
-        problem = str(error)
-    assert setting in problem and "\n" not in problem
-
-
-def test_a_model_without_a_tokenizer_is_refused(tmp_path):
-    env = settings(tmp_path)
-    for file in (tmp_path / "model").glob("*token*"):
-        file.unlink()
-    with pytest.raises(ConfigError, match="tokenizer"):
-        plan(env)
-
-
-@pytest.mark.parametrize("without", ["custom-generate-function-path", "num-steps-per-rollout", "utils/dp_schedule.py"])
-def test_a_host_version_without_what_is_needed_is_refused_before_a_script_of_it_is_run(without, tmp_path):
-    env = settings(tmp_path)
-    old = make_host(tmp_path / "old", without=without)
-    (old / "scripts" / "models" / "a.sh").write_text(f"touch '{tmp_path}/ran'\n")
+@pytest.mark.parametrize("without,asynchronous", [
+    ("custom-generate-function-path", False), ("num-steps-per-rollout", False), ("utils/dp_schedule.py", False),
+    ("custom-megatron-init-path", True), ("load_other_checkpoint", True), ("_switch_model", True),
+])
+def test_a_host_version_without_what_these_settings_need_is_refused(without, asynchronous, tmp_path):
+    env = settings(tmp_path) | {"HOST_ROOT": str(make_host(tmp_path / "old", without=without))}
     with pytest.raises(ConfigError, match=without):
-        plan(env | {"HOST_ROOT": str(old)})
-    assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize("without", ["custom-megatron-init-path", "load_other_checkpoint", "_switch_model"])
-def test_a_host_whose_continued_run_would_begin_with_the_reference_is_refused(without, tmp_path):
-    env = settings(tmp_path)
-    make_host(tmp_path / "other", without=without)
-    env |= {"HOST_ROOT": str(tmp_path / "other")}
-    with pytest.raises(ConfigError, match=without):
-        plan(env | {"FULLY_ASYNC": "1"})
-    plan(env | {"FULLY_ASYNC": "1", "KL_COEF": "0"})
-    plan(env)
-
-
-def test_a_dry_run_on_a_laptop_shows_the_plan_and_then_every_problem(tmp_path):
-    env = settings(tmp_path, HOST_ARGS="--partial-rollout", TRAIN_DATA="/nowhere.jsonl", MEGATRON_ROOT="/nowhere")
-    done = subprocess.run([sys.executable, "-m", "mem_agent", "launch", "--dry-run"], env=os.environ | env,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=HANGS_AFTER_S)
-    plan, *errors = done.stdout.split("error: ")
-    assert done.returncode == 1 and "--num-rollout 100" in plan and "NUM_GPUS: 8" in plan and "EPS_CLIP" not in plan
-    for said in ("--partial-rollout", "MEGATRON_ROOT=", "/nowhere.jsonl"):
-        assert sum(said in line for line in errors) == 1, (said, errors)
+        plan(env | {"FULLY_ASYNC": str(int(asynchronous))})
+    if asynchronous:
+        plan(env), plan(env | {"FULLY_ASYNC": "1", "KL_COEF": "0"})
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
 def test_a_model_with_python_of_its_own_is_refused_before_a_host_runs_it(name, tmp_path):
     env = settings(tmp_path)
     file = Path(env["HF_CKPT"]) / name
-    content = json.loads(file.read_text()) if file.is_file() else {}
-    file.write_text(json.dumps(content | {"auto_map": {"AutoTokenizer": "own.Own"}}))
+    file.write_text(file.read_text().replace("{", '{"auto_map": {"AutoTokenizer": "own.Own"}, ', 1))
     with pytest.raises(ConfigError, match="TRUST_REMOTE_CODE"):
         plan(env)
-
-
-# --- the reference model --------------------------------------------------------------------------------------------
-
-
-def test_a_conversion_that_fails_ends_the_launch(tmp_path):
-    made = plan(settings(tmp_path))  # of a model without weights
-    with pytest.raises(MemAgentError, match=r"HF_CKPT.*conversion\.log"):
-        launch.convert_reference(made)
 
 
 # --- preflight ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def problems(monkeypatch):
-    """Those of a launch on a machine with disk space, Ray and free ports, so that only what a test breaks is found."""
-    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10**15}))
-    monkeypatch.setattr(preflight, "check_imports", lambda plan, **_: None)
-    monkeypatch.setattr(preflight, "is_free", lambda port: True)
-    return lambda env: preflight.find_problems(plan(env))
+def test_a_good_launch_has_no_problems(tmp_path):
+    assert problems(settings(tmp_path)) == []
+    assert problems(settings(tmp_path, TRAIN_DATA=f"{tmp_path}/train.jsonl@[100:]")) == []
 
 
-def test_documents_by_id_without_their_store_are_told(tmp_path, problems):
+@pytest.mark.parametrize("changes,setting", [
+    ({"HOST_ROOT": "/nowhere"}, "HOST_ROOT"),
+    ({"MEGATRON_ROOT": "/nowhere"}, "MEGATRON_ROOT"),
+    ({"HF_CKPT": "/nowhere"}, "HF_CKPT"),
+    ({"NUM_GPUS": "0"}, "NUM_GPUS"),
+    ({"ENGINE_MAX_LEN": "4500"}, "ENGINE_MAX_LEN"),
+    ({"FULLY_ASYNC": "1", "DYNAMIC_FILTER": "nonzero_std"}, "DYNAMIC_FILTER"),
+    ({"FULLY_ASYNC": "1", "HOST_ARGS": "--custom-megatron-init-path my.init"}, "HOST_ARGS"),
+    ({"FULLY_ASYNC": "1", "LOSS": "sft"}, "FULLY_ASYNC"),
+    ({"HOST_ARGS": "--lr 1 --partial-rollout"}, "HOST_ARGS"),
+    ({"HOST_ARGS": "--rollout-top-p=0.9"}, "HOST_ARGS"),
+    ({"HOST_ARGS": "--x 'y"}, "HOST_ARGS"),
+    ({"LORA_RANK": "16"}, "LORA_RANK"),
+    ({"TRAIN_DATA": "/nowhere.jsonl"}, "TRAIN_DATA"),
+    ({"TRAIN_DATA": ""}, "TRAIN_DATA"),
+    ({"TRAIN_DATA": "TMP/train.jsonl@[150:]"}, "ROLLOUT_BATCH_SIZE"),
+    ({"HOST": "vime", "TRAIN_DATA": "TMP/train.jsonl@[-100:]"}, "vime"),
+    ({"EVAL_DATA": "TMP/train.jsonl"}, "EVAL_DATA"),
+    ({"EVAL_INTERVAL": "5", "EVAL_DATA": "/nowhere.jsonl"}, "EVAL_DATA"),
+    ({"NUM_NODES": "2"}, "MASTER_ADDR"),
+    ({"RAY_ADDRESS": "10.0.0.1:6379"}, "RAY_ADDRESS"),
+    ({"ROLLOUT_BATCH_SIZE": "2", "N_SAMPLES_PER_PROMPT": "2"}, "GLOBAL_BATCH_SIZE"),
+    ({"SAVE_PATH": "/etc/passwd/run"}, "SAVE_PATH"),
+    ({"LR_WARMUP_STEPS": "20", "NUM_ROLLOUT": "20"}, "LR_WARMUP_STEPS"),
+])
+def test_each_problem_is_one_line(changes, setting, tmp_path):
+    changes = {name: value.replace("TMP", str(tmp_path)) for name, value in changes.items()}
+    env = settings(tmp_path, changes.get("HOST", "slime"), **{"ROLLOUT_BATCH_SIZE": "64"} | changes)
+    (found,) = problems(env)
+    assert setting in found and "\n" not in found
+
+
+def test_documents_by_id_without_their_store_are_told(tmp_path):
     env = settings(tmp_path)
     row = '{"prompt": "q", "label": "a", "metadata": {"context_id": "%s", "ground_truth": ["a"]}}\n'
     with DocumentWriter(tmp_path / "train.jsonl.docs") as documents:
@@ -275,72 +235,18 @@ def test_documents_by_id_without_their_store_are_told(tmp_path, problems):
     assert "train.jsonl" in found and identifier in found
 
 
-def test_a_hosts_python_imports_a_pack_of_any_name_that_is_not_installed(tmp_path, monkeypatch):
-    """As ``python PACK launch`` runs: no path of the processes that it starts leads to the pack."""
-    monkeypatch.setenv("PYTHONPATH", sysconfig.get_path("purelib"))
-    made = plan(settings(tmp_path))
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # no site: nothing is installed by a .pth file
-    python.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(python))
-    preflight.check_imports(made, converts=True)
-
-
-def test_a_good_launch_has_no_problems(tmp_path, problems):
-    assert problems(settings(tmp_path)) == []
-
-
-@pytest.mark.parametrize(
-    "changes,setting",
-    [
-        ({"TRAIN_DATA": "/nowhere.jsonl"}, "TRAIN_DATA"),
-        ({"TRAIN_DATA": ""}, "TRAIN_DATA"),
-        ({"ROLLOUT_BATCH_SIZE": "256"}, "ROLLOUT_BATCH_SIZE"),
-        ({"TRAIN_DATA": "TMP/train.jsonl@[150:]"}, "ROLLOUT_BATCH_SIZE"),
-        ({"EVAL_DATA": "TMP/train.jsonl"}, "EVAL_DATA"),
-        ({"EVAL_INTERVAL": "5"}, "EVAL_DATA"),
-        ({"EVAL_INTERVAL": "5", "EVAL_DATA": "/a/x.jsonl /b/x.jsonl"}, "EVAL_DATA"),
-        ({"EVAL_INTERVAL": "5", "EVAL_DATA": "/nowhere.jsonl"}, "EVAL_DATA"),
-        ({"NUM_NODES": "2"}, "MASTER_ADDR"),
-        ({"RAY_ADDRESS": "10.0.0.1:6379"}, "RAY_ADDRESS"),
-        ({"ROLLOUT_BATCH_SIZE": "2", "N_SAMPLES_PER_PROMPT": "2"}, "GLOBAL_BATCH_SIZE"),
-        ({"SAVE_PATH": "/etc/passwd/run"}, "SAVE_PATH"),
-        ({"LR_WARMUP_STEPS": "20", "NUM_ROLLOUT": "20"}, "LR_WARMUP_STEPS"),
-    ],
-)
-def test_each_problem_is_one_line(changes, setting, tmp_path, problems):
-    changes = {name: value.replace("TMP", str(tmp_path)) for name, value in changes.items()}
-    (found,) = problems(settings(tmp_path, **{"ROLLOUT_BATCH_SIZE": "64"} | changes))
-    assert setting in found and "\n" not in found
-
-
-def test_a_port_that_ray_needs_and_another_has_is_told(tmp_path, problems, monkeypatch):
-    monkeypatch.setattr(preflight, "is_free", lambda port: port != planning.RAY_PORTS[1])
-    assert ["RAY_ADDRESS" in line for line in problems(settings(tmp_path))] == [True]
-
-
-def test_a_conversation_is_a_row(tmp_path, problems):
-    env = settings(tmp_path, AGENT="chat")
-    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]
-    row = {"prompt": messages, "label": "a", "metadata": {}}
-    (tmp_path / "train.jsonl").write_text(json.dumps(row) + "\n" + ROW * 199)
-    assert problems(env) == []
-
-
-def test_rows_counted_from_the_end_are_refused_where_the_host_cannot(tmp_path, problems):
-    env = settings(tmp_path, "vime")
-    assert len(problems(env | {"TRAIN_DATA": f"{tmp_path}/train.jsonl@[-100:]"})) == 1
-    assert problems(env | {"TRAIN_DATA": f"{tmp_path}/train.jsonl@[100:]"}) == []
-
-
-def test_a_full_disk_is_told(tmp_path, problems, monkeypatch):
+def test_what_the_machine_lacks_is_told(tmp_path, monkeypatch):
+    env = settings(tmp_path)
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10**9}))
-    checkpoints, reference = problems(settings(tmp_path))
+    monkeypatch.setattr(preflight, "find_spec", lambda name: None if name == "mbridge" else "found")
+    monkeypatch.setattr(preflight, "is_free", lambda port: port != planning.RAY_PORTS[1])
+    ports, checkpoints, reference, modules = problems(env)
+    assert "RAY_ADDRESS" in ports and "PYTHON=" in modules and "mbridge" in modules
     assert "SAVE_PATH=" in checkpoints and "563 GB" in checkpoints  # 10 checkpoints of 140 x 4.02e9 bytes
     assert "TORCH_DIST=" in reference and "8 GB" in reference
 
 
-def test_a_folder_with_something_else_is_not_taken_for_the_reference(tmp_path, problems):
+def test_a_folder_with_something_else_is_not_taken_for_the_reference(tmp_path):
     folder = tmp_path / "reference"
     (folder / ".release.writing").mkdir(parents=True)  # of a conversion that was killed
     assert problems(settings(tmp_path, TORCH_DIST=str(folder))) == []
@@ -351,7 +257,51 @@ def test_a_folder_with_something_else_is_not_taken_for_the_reference(tmp_path, p
 @pytest.mark.parametrize("wanted,fits", [
     ({}, True), ({"NUM_NODES": "2"}, False), ({"NUM_NODES": "2", "NUM_GPUS": "4"}, True), ({"NUM_GPUS": "16"}, False),
 ])
-def test_a_joined_cluster_has_the_machines_that_are_asked_for(wanted, fits, tmp_path, problems, monkeypatch):
+def test_a_joined_cluster_has_the_machines_that_are_asked_for(wanted, fits, tmp_path, monkeypatch):
     monkeypatch.setattr(preflight, "machines", lambda address: [8, 4, 0])
     found = problems(settings(tmp_path, RAY_ADDRESS="http://head:8265", **wanted))
     assert ["8, 4, 0" in line for line in found] == ([] if fits else [True])
+
+
+def test_a_dry_run_shows_the_plan_and_then_every_problem(tmp_path, capsys, monkeypatch):
+    env = settings(tmp_path, HOST_ARGS="--partial-rollout", TRAIN_DATA="/nowhere.jsonl", MEGATRON_ROOT="/nowhere")
+    monkeypatch.setattr(launch, "stop_on_signals", lambda: None)
+    for name, text in env.items():
+        monkeypatch.setenv(name, text)
+    assert launch.main(["--dry-run", "--convert", "--push-to-hub", "a/b"]) == 1
+    printed = capsys.readouterr()
+    assert "--num-rollout 100" in printed.out and "NUM_GPUS: 8" in printed.out and "EPS_CLIP" not in printed.out
+    assert printed.out.rstrip().endswith("--push-to-hub a/b")
+    for said in ("--partial-rollout", "MEGATRON_ROOT=", "/nowhere.jsonl"):
+        assert sum(said in line for line in printed.err.splitlines()) == 1, (said, printed.err)
+
+
+# --- shards as the one file that hosts read -------------------------------------------------------------------------
+
+
+def test_shards_become_one_file_whose_documents_stay_beside_them(tmp_path):
+    data, copy = tmp_path / "data", tmp_path / "run" / "launch" / "train.parquet"
+    config = Config(train_data=str(data), save_path=str(tmp_path / "run"))
+    data.mkdir()
+    for number, names in enumerate(["abc", "de"]):
+        rows = [{"prompt": name, "label": "", "metadata": {"task": "t"}} for name in names]
+        pq.write_table(pa.Table.from_pylist(rows), data / f"train_{number}.parquet", row_group_size=2)
+        with DocumentWriter(store_folder(data)) as documents:
+            identifier = documents.add("a text")
+            documents.commit()
+        launch.join_shards(config)
+    source = DataSource(prompt_file(config), 1, shuffle=False)
+    assert "".join(source.row(number).prompt for number in range(len(source))) == "abcde" and source.path == copy
+    assert DocumentStore(store_folder(copy)).get(identifier) == "a text"
+    pq.write_table(pa.table({"prompt": ["f"], "metadata": [{"gold": 1}]}), data / "train_2.parquet")
+    with pytest.raises(ConfigError, match=r"train_2\.parquet"):
+        launch.join_shards(config)
+    with pytest.raises(ConfigError, match="TRAIN_DATA"):
+        prompt_file(config.replace(train_data=f"{data}/train_*.parquet@[:2]"))
+
+
+@pytest.mark.parametrize("name", ["/d/t.jsonl", "/d/train_0.parquet", "/d/train_0.parquet@[0:8]"])
+def test_one_file_is_given_as_it_is(name, tmp_path):
+    config = Config(train_data=name, save_path=str(tmp_path / "run"))
+    launch.join_shards(config)
+    assert prompt_file(config) == name and not (tmp_path / "run").exists()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mem_agent.config import Config, ConfigError
-from mem_agent.launch.layout import GIB, Gpus, derive_layout
+from mem_agent.launch.layout import ENGINE_MEMORY, GIB, Gpus, derive_layout, divide
 from mem_agent.launch.model_args import ModelSize
 
 SMALL = ModelSize(596_049_920, layers=28, hidden=1024, heads=16, kv_heads=8, vocab=151936)
@@ -29,6 +29,21 @@ def test_the_smallest_sizes_that_hold_the_longest_row(model, gpus, row, expected
     assert made.tokens_per_gpu * made.cp >= row and made.colocate and made.rollout_gpus == gpus.total
 
 
+@pytest.mark.parametrize("text,given,rest", [
+    ("", {}, []),
+    ("--lr 5e-6 --context-parallel-size 2", {"cp": 2}, ["--lr", "5e-6"]),
+    ("--pipeline-model-parallel-size=2 --use-tis", {"pp": 2}, ["--use-tis"]),
+    ("--rollout-num-gpus 6 --rollout-num-gpus 4", {"rollout_gpus": 4}, []),  # the last one wins
+    ("--rollout-num-gpus-per-engine 2 --x 'a b'", {"engine_gpus": 2}, ["--x", "a b"]),
+    ("--vllm-gpu-memory-utilization 0.5", {"engine_memory": 0.5}, []),
+    ("--context-parallel 2", {}, ["--context-parallel", "2"]),  # the hosts know no abbreviations either
+])
+def test_the_flags_of_the_division_are_read_and_the_others_left(text, given, rest):
+    nothing = {"pp": 0, "cp": 0, "engine_gpus": 0, "rollout_gpus": 0, "engine_memory": ENGINE_MEMORY}
+    found, others = divide(Config(host="slime", host_args=text))
+    assert (vars(found), others) == (nothing | given, rest)
+
+
 def test_the_example_of_the_docstring():
     held = [7.6e9 * 6 / tp + 7.6e9 * 12 / 8 for tp in (1, 2)]
     assert [round(h / 1e9) for h in held] == [57, 34] and derive_layout(SEVEN, NODE, 8600, Config()).tp == 2
@@ -46,14 +61,11 @@ def test_long_rows_are_divided_by_context_parallelism():
     assert short.cp == 1 and long.cp > 1 and long.tokens_per_gpu * long.cp >= 16000
 
 
-def test_given_sizes_are_kept():
+def test_given_sizes_are_kept_and_all_four_overrule_the_estimate():
     config = Config(host="slime", tp=4, max_tokens_per_gpu=5000,
                     host_args="--context-parallel-size 2 --rollout-num-gpus-per-engine 2")
     made = derive_layout(SEVEN, NODE, 8600, config)
     assert (made.tp, made.cp, made.tokens_per_gpu, made.engine_gpus) == (4, 2, 5000, 2)
-
-
-def test_all_four_given_overrule_the_estimate():
     config = Config(host="slime", tp=8, max_tokens_per_gpu=4096,
                     host_args="--context-parallel-size 1 --pipeline-model-parallel-size 1 "
                               "--rollout-num-gpus-per-engine 8")
@@ -89,6 +101,8 @@ def test_asynchronous_training_divides_the_gpus(nodes, given, expected):
         (SMALL, NODE, {"fully_async": True, "host_args": "--rollout-num-gpus 8"}, "HOST_ARGS"),
         (SMALL, NODE, {"host_args": "--rollout-num-gpus-per-engine 3"}, "HOST_ARGS"),
         (SMALL, NODE, {"host_args": "--context-parallel-size 3"}, "HOST_ARGS"),
+        (SMALL, NODE, {"host_args": "--context-parallel-size two"}, "HOST_ARGS"),
+        (SMALL, NODE, {"host_args": "--rollout-num-gpus"}, "HOST_ARGS"),
     ],
 )
 def test_what_cannot_be_divided_names_what_would_help(model, gpus, config, setting):

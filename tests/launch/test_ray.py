@@ -104,24 +104,14 @@ def test_a_job_gets_settings_hooks_and_keys_and_leaves_nothing_behind(launch, po
     wait_for(lambda: not ray_processes(port))
 
 
-def test_a_failing_job_is_one_line_and_an_exit_code(launch, port):
-    process, _ = launch("import sys; print('it broke'); sys.exit(3)")
-    output, _ = process.communicate(timeout=HANGS_AFTER_S)
-    assert process.returncode == 1 and "it broke" in output
-    (error,) = [line for line in output.splitlines() if line.startswith("error: ")]
-    assert "FAILED" in error
-    wait_for(lambda: not ray_processes(port))
-
-
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_launch_stops_its_job_and_its_ray(sent, launch, port):
+def test_a_stopped_launch_stops_its_job_and_its_ray(launch, port):
     """No other machine reaches any of Ray's processes."""
     process, save = launch("import sys, time\nsave = sys.argv[sys.argv.index('--save') + 1]\n"
                            "open(save + '/started', 'w').close()\ntime.sleep(600)")
     wait_for((save / "started").exists, process)
     listening = listening_addresses(ray_processes(port))
     assert listening == {"127.0.0.1"}, listening
-    os.kill(process.pid, sent) if sent == signal.SIGTERM else os.killpg(process.pid, sent)
+    os.kill(process.pid, signal.SIGTERM)
     output, _ = process.communicate(timeout=HANGS_AFTER_S)
     assert process.returncode == 130 and "interrupted" in output, output
     wait_for(lambda: not ray_processes(port))

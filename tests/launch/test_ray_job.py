@@ -1,7 +1,6 @@
 """How the launcher ends follows its job's state, through lost answers and broken logs; it stops its own job alone."""
 
 import asyncio
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -125,7 +124,7 @@ def test_a_job_waits_for_the_agent_that_starts_jobs(client, tmp_path):
 
 
 def test_no_head_is_one_line(silent_port):
-    with pytest.raises(ConfigError, match="no Ray job server answers there"):
+    with pytest.raises(ConfigError, match="RAY_ADDRESS"):
         ray_job.machines(f"http://127.0.0.1:{silent_port}")
     with pytest.raises(MemAgentError, match="no job was submitted"):
         ray_job.run_job(Config(), f"http://127.0.0.1:{silent_port}", {}, ["x"], None, print)
@@ -136,11 +135,6 @@ def test_no_head_is_one_line(silent_port):
 ])
 def test_a_head_that_no_machine_joins_listens_on_loopback(settings, loopback):
     assert bool(ray_job.head_variables(Config(**settings))) == loopback
-
-
-def test_planning_imports_no_ray():
-    code = "import sys, mem_agent.launch.launch; sys.exit('ray' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_library_settings_reach_workers_and_keys_and_own_settings_do_not():

@@ -1,19 +1,19 @@
 """One entry for every command: its help, what is imported when, the environment of a process, and how errors end."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
+import warnings
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-import torch  # noqa: F401  (`eval` hides it from a process that has not loaded it)
+import torch  # noqa: F401  (`launch` hides it from a process that has not loaded it)
 
 from mem_agent import __main__ as entry
 from mem_agent.system.errors import MemAgentError
-from mem_agent.system.process_environment import process_environment
+from mem_agent.system.process_environment import settle_process
 
 ROOT = Path(__file__).parents[2]
 
@@ -92,20 +92,14 @@ def test_it_runs_as_a_module_and_as_a_folder(tmp_path, command):
 # --- the process ----------------------------------------------------------------------------------------------------
 
 
-def settled(**env):
-    """The environment and warnings of a command."""
-    clean = {name: value for name, value in os.environ.items() if name not in process_environment(1)}
-    code = "from mem_agent.system.process_environment import settle_process; import json, os, warnings\n" \
-           "settle_process(); warnings.warn('chatter'); print(json.dumps(dict(os.environ)))"
-    done = python("-c", code, env=clean | env)
-    return json.loads(done.stdout), done.stderr
-
-
-def test_threads_share_the_cores_and_wait_passively():
-    cores = len(os.sched_getaffinity(0))
-    for processes, threads in [("", cores), ("2", max(1, cores // 2)), ("999", 1), ("0", cores), ("x", cores)]:
-        env, warned = settled(TRAIN_PROCS=processes)
-        assert env["OMP_NUM_THREADS"] == str(threads) and env["OMP_WAIT_POLICY"] == "passive" and not warned
+@pytest.mark.parametrize("told,share", [("", 1), ("2", 2), ("999", 999), ("0", 1), ("x", 1)])
+def test_threads_share_the_cores_and_wait_passively(monkeypatch, told, share):
+    monkeypatch.setattr(os, "environ", {"TRAIN_PROCS": told, "GOMP_SPINCOUNT": "7"})
+    with warnings.catch_warnings(record=True) as chatter:
+        settle_process()
+        warnings.warn("chatter", stacklevel=1)
+    assert os.environ["OMP_NUM_THREADS"] == str(max(1, len(os.sched_getaffinity(0)) // share)) and not chatter
+    assert (os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"]) == ("passive", "7")
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------

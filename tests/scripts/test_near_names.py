@@ -1,11 +1,10 @@
 """What is nearly a setting is told with the setting that is meant."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
+from mem_agent import __main__ as entry
 from mem_agent.__main__ import near_misses
 from mem_agent.config import Config
 
@@ -28,10 +27,12 @@ def test_settings_and_other_programs_variables_are_not():
     assert near_misses([*SETTINGS, *others, ""]) == []
 
 
-def test_a_command_says_so_and_goes_on():
-    command = [sys.executable, "-P", "-m", "mem_agent", "eval", "--help"]
-    alike = {name for name, _ in near_misses(os.environ)}
-    env = {name: value for name, value in os.environ.items() if name not in alike} | {"EVAL_SAMPLE": "3"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
-    assert done.returncode == 0
-    assert done.stderr.startswith("warning: EVAL_SAMPLE ") and "EVAL_SAMPLES" in done.stderr
+def test_a_command_says_so_and_goes_on(monkeypatch, capsys):
+    ran = []
+    monkeypatch.setattr(os, "environ", {"EVAL_SAMPLE": "3"})
+    monkeypatch.setattr(entry, "settle_process", lambda: None)
+    monkeypatch.setattr(entry.runpy, "run_module", lambda name, **_: ran.append(name))
+    monkeypatch.setattr("sys.argv", ["mem-agent"])
+    assert entry.main(["eval", "--help"]) == 0 and len(ran) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("warning: EVAL_SAMPLE ") and "EVAL_SAMPLES" in said

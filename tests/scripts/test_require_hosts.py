@@ -1,21 +1,21 @@
 """``--require-hosts``: a test that lacks a checkout fails, where it otherwise skips."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from mem_agent.tests.conftest import HOSTS
-
-ROOT = Path(__file__).parents[2]
+from mem_agent.tests.conftest import pytest_runtest_makereport
 
 
-@pytest.mark.parametrize("option,outcome", [([], "skipped"), (["--require-hosts"], "failed")])
-def test_a_missing_checkout(option, outcome):
-    clean = {name: value for name, value in os.environ.items() if name not in HOSTS}
-    command = [sys.executable, "-m", "pytest", "tests/hooks/test_hosts.py", "-k", "contract", *option]
-    done = subprocess.run(command, cwd=ROOT, env=clean, capture_output=True, text=True)
-    assert f" {outcome}" in done.stdout.splitlines()[-1] and "SLIME_ROOT" in done.stdout, done.stdout
-    assert (done.returncode == 0) == (outcome == "skipped")
+@pytest.mark.parametrize("required,reason,outcome", [
+    (False, "SLIME_ROOT is not set", "skipped"), (True, "SLIME_ROOT is not set", "failed"),
+    (True, "no GPU", "skipped"),
+])
+def test_a_missing_checkout(required, reason, outcome):
+    item = SimpleNamespace(config=SimpleNamespace(getoption=lambda name: required))
+    report = SimpleNamespace(skipped=True, outcome="skipped", longrepr=("test_hosts.py", 1, reason))
+    hook = pytest_runtest_makereport(item)
+    next(hook)
+    with pytest.raises(StopIteration) as end:
+        hook.send(report)
+    assert end.value.value.outcome == outcome

@@ -1,4 +1,7 @@
-"""The shell scripts: what they would run, and one line for every way to use them wrongly."""
+"""The shell scripts: what they would run, and one line for every way to use them wrongly.
+
+A script is run where it does something itself; what Python does then is called in this process.
+"""
 
 import json
 import os
@@ -12,9 +15,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from mem_agent.checkpoints import convert
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.tests.helpers.fake_host import settings
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
+from mem_agent.training import whole_run
 
 ROOT = Path(__file__).parents[2]
 PYTHON = sys.executable
@@ -29,35 +34,59 @@ def script(name, *arguments, **env):
     return subprocess.run(command, env=clean | env, capture_output=True, text=True, cwd=ROOT)
 
 
+@pytest.fixture
+def run(monkeypatch):
+    """``run(what, **env)``: what the scripts run at their end, ``mem-agent run train|eval``."""
+    monkeypatch.setattr(whole_run, "stop_on_signals", lambda: None)
+    before = os.environ.copy()
+
+    def start(what, **env):
+        for name in VARIABLES:
+            os.environ.pop(name, None)
+        os.environ.update(env)
+        return whole_run.main([what])
+
+    yield start
+    os.environ.clear()  # a recipe adds to it
+    os.environ.update(before)
+
+
 # --- run-train.sh ---------------------------------------------------------------------------------------------------
+
+POCKET = str(ROOT / "recipes" / "pocket.env")
+SIFTER = str(ROOT / "recipes" / "sifter.env")
+OWN = {"HF_CKPT": "/m", "TRAIN_DATA": "/t.jsonl"}
+
+
+def test_a_dry_run_without_a_model_and_data_prints_the_commands_of_the_pocket_profile():
+    done = script("run-train.sh", DRY_RUN="1", SAVE_PATH="/tmp/a run")
+    data = f"{ROOT}/runs/pocket-data-1"
+    assert done.stdout.splitlines() == [f"mem-agent pocket --output {data} --seed 1 --task look-up",
+                                        "mem-agent train --evaluate"], done.stderr
+    assert "training in /tmp/a run; its engines" in done.stderr  # own settings win over the recipe
 
 
 @pytest.mark.parametrize("env,commands", [
-    ({}, ["pocket --output {root}/runs/pocket-data-1 --seed 1 --task look-up", "train --evaluate"]),
-    ({"SEED": "7", "POCKET_DATA": "/tmp/x y", "EVAL": "0"},
+    ({"RECIPE": POCKET, "SEED": "7", "POCKET_DATA": "/tmp/x y", "EVAL": "0"},
      ["pocket --output '/tmp/x y' --seed 7 --task look-up", "train --convert"]),
-    ({"EVAL": "0", "CONVERT": "0", "RECIPE": "recipes/sifter.env"},
-     ["pocket --output {root}/runs/sifter-data-1 --seed 1 --task sifter", "train"]),
-    ({"HF_CKPT": "/m", "TRAIN_DATA": "/t.jsonl"}, ["train --convert"]),
-    ({"HF_CKPT": "/m", "TRAIN_DATA": "/t.jsonl", "DATA_ROOT": "/d"}, ["train --evaluate"]),
+    ({"EVAL": "0", "CONVERT": "0", "RECIPE": SIFTER},
+     [f"pocket --output {ROOT}/runs/sifter-data-1 --seed 1 --task sifter", "train"]),
+    (OWN, ["train --convert"]),
+    (OWN | {"DATA_ROOT": "/d"}, ["train --evaluate"]),
 ])
-def test_a_dry_run_prints_the_commands(env, commands):
-    """Without a model and data of the user's they are the pocket profile's."""
-    done = script("run-train.sh", DRY_RUN="1", **env)
-    assert done.stdout.splitlines() == [f"mem-agent {command.format(root=ROOT)}" for command in commands], done.stderr
+def test_a_dry_run_prints_the_commands(run, capsys, env, commands):
+    run("train", DRY_RUN="1", **env)
+    assert capsys.readouterr().out.splitlines() == [f"mem-agent {command}" for command in commands]
 
 
-def test_own_settings_win_over_the_recipe(tmp_path):
-    assert f"training in {ROOT}/runs/pocket-1; its engines" in script("run-train.sh", DRY_RUN="1").stderr
-    done = script("run-train.sh", DRY_RUN="1", SAVE_PATH=str(tmp_path / "a run"))
-    assert f"training in {tmp_path}/a run; its engines" in done.stderr
-
-
-@pytest.mark.parametrize("convert", ["1", "0"])
-def test_a_dry_run_of_a_host_shows_its_job_and_the_conversion(convert, tmp_path):
-    done = script("run-train.sh", **settings(tmp_path, TORCH_DIST="/d"), PYTHON=PYTHON, DRY_RUN="1", CONVERT=convert)
-    assert f"{tmp_path}/slime/train.py" in done.stdout
-    assert ("mem_agent.checkpoints.convert" in done.stdout) == (convert == "1")
+def test_a_dry_run_of_a_host_shows_its_job_and_the_conversion_and_imports_neither_torch_nor_ray(tmp_path):
+    for name in ("torch", "ray"):
+        (tmp_path / "own" / name).mkdir(parents=True)
+        (tmp_path / "own" / name / "__init__.py").write_text("raise ImportError('a dry run waits for this')")
+    path = f"{tmp_path}/own:{os.environ['PYTHONPATH']}"
+    done = script("run-train.sh", **settings(tmp_path, TORCH_DIST="/d"), PYTHON=PYTHON, DRY_RUN="1", PYTHONPATH=path)
+    assert f"{tmp_path}/slime/train.py" in done.stdout and "mem_agent.checkpoints.convert" in done.stdout, done.stderr
+    assert "waits for this" not in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_rehearsal_takes_the_options_of_its_command(tmp_path):
@@ -73,35 +102,43 @@ def test_a_rehearsal_takes_the_options_of_its_command(tmp_path):
 # --- wrong use ------------------------------------------------------------------------------------------------------
 
 START = str(ROOT / "pocket" / "start")
-FITS = {"RECIPE": str(ROOT / "recipes" / "pocket.env")}
-WRONG = [
+
+
+@pytest.mark.parametrize("name,env,named", [
     ("run-train.sh", {"HOST": "verl"}, "HOST="),
     ("run-train.sh", {"HOST": "slime", "HOST_ROOT": "/etc", "PYTHON": PYTHON, "CONVERT": "0"}, "HOST_ROOT="),
     ("run-train.sh", {"REHEARSE": "1"}, "HOST"),
     ("run-train.sh", {"RECIPE": "/no/recipe.env"}, "RECIPE="),
-    ("run-train.sh", {"HF_CKPT": "/nowhere", "TRAIN_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl'"),
-    ("run-eval.sh", {}, "MODEL_PATH"),
-    ("run-eval.sh", {"MODEL_PATH": "/m"}, "DATA_ROOT"),
-    ("run-eval.sh", {"MODEL_PATH": START, "DATA_ROOT": "/tmp/none", "RESULTS": "/tmp/none", "LENGTH": "7"} | FITS,
-     "/tmp/none/eval_7.json"),
-    ("run-eval.sh", {"MODEL_PATH": START, "DATA_ROOT": "/tmp/none", "BASE_URL": "http://127.0.0.1:SILENT"} | FITS,
-     "http://127.0.0.1:SILENT"),
-    ("run-eval.sh", {"CONVERT": "1"}, "SAVE_PATH"),
-    ("run-eval.sh", {"CONVERT": "1", "SAVE_PATH": "/tmp/none", "SINGLE_ITER": "iter_0000001"}, "HF_CKPT"),
+    ("run-eval.sh", {"RECIPE": "/no/recipe.env"}, "RECIPE="),
     ("convert-to-hf.sh", {}, "SAVE_PATH"),
-    ("convert-to-hf.sh", {"SAVE_PATH": "/tmp", "HF_CKPT": START}, "/tmp"),
     ("convert-to-hf.sh", {"SAVE_PATH": "/tmp", "HF_CKPT": START, "SINGLE_ITER": "all", "AVERAGE": "1 2"}, "AVERAGE"),
     ("prepare-eval-data.sh", {}, "DATA_ROOT"),
     ("prepare-eval-data.sh", {"DATA_ROOT": "/tmp/none", "LENGTHS": "50"}, "1 of the files are missing"),
-]
-
-
-@pytest.mark.parametrize("name,env,named", WRONG)
-def test_wrong_use_is_one_line_that_names_the_setting(name, env, named, silent_port):
-    done = script(name, **{variable: value.replace("SILENT", str(silent_port)) for variable, value in env.items()})
+])
+def test_wrong_use_is_one_line_that_names_the_setting(name, env, named):
+    done = script(name, **env)
     errors = [line for line in done.stderr.splitlines() if not line.startswith("== ")]
     assert done.returncode != 0 and len(errors) == 1, done.stderr
-    assert errors[0].startswith("error: ") and named.replace("SILENT", str(silent_port)) in errors[0]
+    assert errors[0].startswith("error: ") and named in errors[0]
+
+
+DATA = {"MODEL_PATH": START, "DATA_ROOT": "/tmp/none", "RECIPE": POCKET}
+
+
+@pytest.mark.parametrize("what,env,named", [
+    ("train", {"HF_CKPT": "/nowhere", "TRAIN_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl'"),
+    ("eval", {}, "MODEL_PATH"),
+    ("eval", {"MODEL_PATH": "/m"}, "DATA_ROOT"),
+    ("eval", DATA | {"RESULTS": "/tmp/none", "LENGTH": "7"}, "/tmp/none/eval_7.json"),
+    ("eval", DATA | {"BASE_URL": "http://127.0.0.1:SILENT"}, "http://127.0.0.1:SILENT"),
+    ("eval", {"CONVERT": "1"}, "SAVE_PATH"),
+    ("eval", {"CONVERT": "1", "SAVE_PATH": "/tmp/none", "SINGLE_ITER": "iter_0000001"}, "HF_CKPT"),
+])
+def test_what_a_script_runs_refuses_in_one_line(run, capfd, what, env, named, silent_port):
+    env = {name: value.replace("SILENT", str(silent_port)) for name, value in env.items()}
+    assert run(what, **env) not in (0, None)
+    (error,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert named.replace("SILENT", str(silent_port)) in error
 
 
 # --- prepare-eval-data.sh -------------------------------------------------------------------------------------------
@@ -136,23 +173,6 @@ def test_evaluation_data_is_made_and_said_to_be_there(tmp_path):
 # --- convert-to-hf.sh -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def run(tmp_path):
-    """A folder with three checkpoints, the last of them torn, of a model; none is converted."""
-    make_tiny_model(tmp_path / "model", tied=True)
-    write_release(tmp_path / "model", tmp_path / "start")
-    for iteration in (20, 30, 100):
-        shutil.copytree(tmp_path / "start" / "release", tmp_path / f"iter_{iteration:07d}")
-    (tmp_path / "iter_0000100" / ".metadata").write_bytes(b"")
-    (tmp_path / "latest_checkpointed_iteration.txt").write_text("30\n")
-    return tmp_path
-
-
-def convert(run, **env):
-    own = {"SAVE_PATH": str(run), "HF_CKPT": str(run / "model"), "AVERAGE": "", "OUTPUT": "", "FORCE": ""}
-    return script("convert-to-hf.sh", **own | env)
-
-
 @pytest.mark.parametrize("env,options", [
     ({}, []),
     ({"SINGLE_ITER": "100"}, ["--iteration", "100"]),
@@ -166,29 +186,41 @@ def test_variables_become_options(env, options):
     assert command[command.index("convert") + 1:] == ["--input", "/run", "--hf", "/m", *options], done.stderr
 
 
-def test_the_newest_is_converted_and_then_kept(run):
-    assert convert(run).returncode == 0
-    made = (run / "hf" / "iter_0000030" / "model.safetensors").stat().st_mtime_ns
-    done = convert(run, SINGLE_ITER="30")
-    assert done.returncode == 0 and f"{run}/hf/iter_0000030 already" in done.stdout
-    assert (run / "hf" / "iter_0000030" / "model.safetensors").stat().st_mtime_ns == made
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with three checkpoints, the last of them torn, of a model; none is converted."""
+    folder = tmp_path_factory.mktemp("run")
+    make_tiny_model(folder / "model", tied=True)
+    write_release(folder / "model", folder / "start")
+    for iteration in (20, 30, 100):
+        shutil.copytree(folder / "start" / "release", folder / f"iter_{iteration:07d}")
+    (folder / "iter_0000100" / ".metadata").write_bytes(b"")
+    (folder / "latest_checkpointed_iteration.txt").write_text("30\n")
+    return folder
 
 
-@pytest.mark.parametrize("env,named", [
-    ({"AVERAGE": "20"}, "AVERAGE"), ({"AVERAGE": "20 iter_0000020"}, "AVERAGE"), ({"AVERAGE": "20 40"}, "40"),
-    ({"SINGLE_ITER": "99"}, "99"), ({"SINGLE_ITER": "all", "OUTPUT": "/o"}, "OUTPUT"),
+def converted(run, *options):
+    return convert.main(["--input", str(run), "--hf", str(run / "model"), *options])
+
+
+@pytest.mark.parametrize("options,named", [
+    (["--average", "20"], "AVERAGE"), (["--average", "20", "iter_0000020"], "AVERAGE"),
+    (["--average", "20", "40"], "40"), (["--iteration", "99"], "99"), (["--all", "--output", "/o"], "OUTPUT"),
 ])
-def test_what_cannot_be_converted_is_one_line_and_nothing_is_written(run, env, named):
-    done = convert(run, **env)
-    assert done.returncode == 1 and named in done.stderr and done.stderr.count("\n") == 1
-    assert not (run / "hf").exists()
+def test_what_cannot_be_converted_is_one_line_and_nothing_is_written(trained, capsys, options, named):
+    assert converted(trained, *options) == 1
+    error = capsys.readouterr().err
+    assert named.lower() in error.lower() and error.count("\n") == 1 and not (trained / "hf").exists()
 
 
-def test_one_torn_checkpoint_does_not_lose_the_others_which_can_be_averaged(run):
-    done = convert(run, SINGLE_ITER="all")
-    errors = [line for line in done.stderr.splitlines() if not line.startswith("== ")]
-    assert done.returncode == 1 and all("iter_0000100" in line for line in errors) and len(errors) == 2
-    done = convert(run, AVERAGE="20 30")
-    assert done.returncode == 0 and f"{run}/hf/iter_0000020 already" in done.stdout
-    weights = [load_file(folder / "model.safetensors") for folder in (run / "model", run / "hf" / "average_20_30")]
+def test_the_newest_is_converted_and_kept_and_a_torn_one_does_not_lose_the_others(trained, capsys):
+    assert converted(trained) == 0
+    made = (trained / "hf" / "iter_0000030" / "model.safetensors").stat().st_mtime_ns
+    assert converted(trained, "--all") == 1
+    errors = capsys.readouterr().err.splitlines()
+    assert all("iter_0000100" in line for line in errors if not line.startswith("== "))
+    assert (trained / "hf" / "iter_0000030" / "model.safetensors").stat().st_mtime_ns == made
+    assert converted(trained, "--average", "20", "30") == 0
+    weights = [load_file(folder / "model.safetensors") for folder in
+               (trained / "model", trained / "hf" / "average_20_30")]
     assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
