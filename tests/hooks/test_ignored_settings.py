@@ -5,7 +5,8 @@ import pytest
 from mem_agent.config import Config, ConfigError
 from mem_agent.hooks.plugins import IGNORED, refuse_ignored
 
-SET = {"fully_async": True, "host_root": "/slime", "host_args": "--x 1", "engine_args": "--max-num-seqs 4"}
+SET = {"fully_async": True, "host_root": "/slime", "host_args": "--x 1", "engine_args": "--max-num-seqs 4",
+       "train_dtype": "bfloat16"}
 
 
 @pytest.mark.parametrize(("host", "name"), [(host, name) for host, names in IGNORED.items() for name in names])

@@ -63,7 +63,7 @@ def test_a_dry_run_without_a_model_and_data_prints_the_commands_of_the_pocket_pr
     data = f"{ROOT}/runs/pocket-data-1"
     assert done.stdout.splitlines() == [f"mem-agent pocket --output {data} --seed 1 --task look-up",
                                         "mem-agent train --evaluate"], done.stderr
-    assert "training in /tmp/a run; its engines" in done.stderr  # own settings win over the recipe
+    assert "training in /tmp/a run, evaluating" in done.stderr  # own settings win over the recipe
 
 
 @pytest.mark.parametrize("env,commands", [

@@ -19,6 +19,8 @@ from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.training import rollouts, train
 from mem_agent.training.log import progress_line, read_metrics
 from mem_agent.training.rollouts import Rollouts
+from mem_agent.training.rows import TrainRow
+from mem_agent.training.trainer import Trainer
 
 ANSWERS = {"Where is Anna?": "Paris", "Where is Carl?": "Berlin", "Which house?": "the blue one", "How many?": "seven"}
 
@@ -128,6 +130,34 @@ def exact(config: Config) -> list[dict[str, float]]:
 def converted(config: Config) -> dict[str, torch.Tensor]:
     [folder] = sorted((Path(config.save_path) / "hf").iterdir())[-1:]
     return dict(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).named_parameters())
+
+
+def test_the_first_loss_is_the_token_mean_of_the_replies(model, tmp_path, no_engines):
+    """By transformers, over a rollout of two steps, one row of which gives no reply."""
+    rows = [*SOLVED[:3], {"prompt": "Why?", "metadata": {}}]
+    config = run_of(model, tmp_path, rows, num_rollout=1, lr=0.0, global_batch_size=2, max_tokens_per_gpu=64)
+    train.train(config)
+    data = rollout_of(config).train_data
+    plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    steps = []
+    for start in (0, 2):
+        taken = []
+        for i in range(start, start + 2):
+            tokens, length = torch.tensor(data["tokens"][i]), data["response_lengths"][i]
+            with torch.no_grad():
+                scores = plain(tokens[None]).logits[0, -length - 1 : -1].log_softmax(-1)
+            chosen = scores.gather(1, tokens[-length:, None])[:, 0]
+            taken += [-value for value, live in zip(chosen.tolist(), data["loss_masks"][i], strict=True) if live]
+        steps.append(sum(taken) / len(taken))
+    [line] = read_metrics(config.save_path)
+    assert line["loss"] == pytest.approx(sum(steps) / 2, abs=1e-5) and line["failed"] == 1
+
+
+def test_a_step_whose_rows_all_failed_changes_nothing(model):
+    trainer = Trainer(Config(hf_ckpt=str(model), loss="sft", weight_decay=0.1))
+    before = trainer.export_hf()
+    trainer.sft_step([TrainRow([0, 0], 1, [0], [0.0], 0.0, i, 0.0) for i in range(3)])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.export_hf().items())
 
 
 def test_a_few_steps_teach_the_replies(model, tmp_path, tokenizer, no_engines):
