@@ -254,6 +254,13 @@ def test_a_folder_with_something_else_is_not_taken_for_the_reference(tmp_path):
     assert ["TORCH_DIST" in line for line in problems(settings(tmp_path, TORCH_DIST=str(folder)))] == [True]
 
 
+def test_adapters_that_a_host_would_leave_out_are_refused(tmp_path):
+    env = settings(tmp_path)
+    (Path(env["SAVE_PATH"]) / "iter_0000004").mkdir(parents=True)
+    (Path(env["SAVE_PATH"]) / "iter_0000004" / ".metadata").write_bytes(b"decoder.layers.0.mlp.linear_fc1.lora.a")
+    assert ["LoRA" in line for line in problems(env)] == [True]
+
+
 @pytest.mark.parametrize("wanted,fits", [
     ({}, True), ({"NUM_NODES": "2"}, False), ({"NUM_NODES": "2", "NUM_GPUS": "4"}, True), ({"NUM_GPUS": "16"}, False),
 ])
