@@ -4,14 +4,13 @@ from itertools import pairwise
 
 import pytest
 
-from mem_agent.tests.faults.drill import Strike, can_mount, drill, eval_drill, evaluating, result_of, scene, settings
+from mem_agent.tests.faults.drill import Strike, can_mount, drill, evaluating, result_of, scene, settings
 from mem_agent.tests.faults.faults import (
     CHECKPOINT_DAMAGED,
     DISK_FULL,
     ENGINE_KILLED,
     EVERYTHING_KILLED,
     ROUTER_KILLED,
-    TRAINER_KILLED,
     Moment,
 )
 from mem_agent.tests.faults.host_drill import host_drill
@@ -21,7 +20,6 @@ pytestmark = [pytest.mark.servers, pytest.mark.timeout(3600)]
 
 STRIKES = [
     Strike(ENGINE_KILLED, Moment.SAMPLING, 0, count=9),
-    Strike(TRAINER_KILLED, Moment.SAVE, 1),
     Strike(ROUTER_KILLED, Moment.SAMPLING, 1, count=5),
     Strike(CHECKPOINT_DAMAGED, Moment.SAMPLING, 2),
     Strike(DISK_FULL, Moment.UPDATE, 2),
@@ -41,10 +39,6 @@ def test_a_run_with_faults_in_every_rollout_equals_the_unbroken_one():
         assert read_metrics(place.save)[0]["repeated"] >= 1
     [after] = [later for one, later in pairwise(attempts) if one.strikes[-1].fault is CHECKPOINT_DAMAGED]
     assert "iter_0000001" in after.said, "the damaged checkpoint is named"
-
-
-def test_an_evaluation_with_faults_has_the_rows_of_an_unbroken_one():
-    eval_drill([ENGINE_KILLED, TRAINER_KILLED])
 
 
 def test_a_killed_job_of_slime_goes_on_as_if_unbroken():

@@ -14,7 +14,6 @@ from mem_agent.sifter.stages import session_ranking
 from mem_agent.tests.helpers.evaluations import encode, make_model, turns_asked
 from mem_agent.tests.helpers.fake_chat import FakeChat, chat_server
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
-from mem_agent.tests.helpers.local_ray import needs_local_ray
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.stage_rows import (
     chinese_question,
@@ -231,12 +230,3 @@ def test_a_model_that_the_pack_converted_brings_its_lengths(folder, monkeypatch,
     )
     assert session_ranking.main(words()) == 0
     assert 932 < lengths[0] < 1032 and {b["sampling_params"]["max_tokens"] for b in turns_asked(router)} == {32}
-
-
-@needs_local_ray
-@pytest.mark.servers
-def test_on_ray_data_the_same_rows_come_out(folder, monkeypatch):
-    router = FakeRouter(default=encode("<ranking>2,0,1,5,4,3</ranking>"))
-    assert rank(monkeypatch, router, {"--ray": "local", "--workers": 1}) == 0
-    assert [row["haystack_session_gen_rankings"] for row in rows_of(folder)] == [[2, 0, 1, 5, 4, 3]] * 10
-    assert len(turns_asked(router)) == 10
