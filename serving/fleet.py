@@ -41,6 +41,7 @@ import aiohttp
 import torch
 
 from ..checkpoints.hf_folder import HfTensors, save_weights
+from ..checkpoints.precision import with_train_dtype
 from ..config import Config, ConfigError
 from ..system.files import SHARED_MEMORY, scratch_folder
 from ..system.gather import gather_or_cancel
@@ -87,8 +88,8 @@ class Fleet:
         self, config: Config, model: str | Path, *, run_folder: str | Path | None = None, port: int = 0
     ) -> None:
         """``port``: the router's; 0: a free one, chosen by ``start``."""
-        self.config = config
         self.model = Path(model).resolve()
+        self.config = with_train_dtype(config, self.model)  # a trainer has settled it already
         self.logs = Path(run_folder or config.save_path).resolve() / "logs"
         self.port = port
         self.version = "0"

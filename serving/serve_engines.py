@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_serving_length
-from ..checkpoints.precision import with_train_dtype
 from ..config import Config, ConfigError
 from ..system.command_line_types import port_number
 from ..system.files import write_atomically
@@ -41,7 +40,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.num_engines is not None:
         config = config.replace(num_engines=options.num_engines)
     config = with_serving_length(config, model, load_vocabulary(model, config.trust_remote_code))
-    config = with_train_dtype(config, model)
     try:
         run_stoppable(_serve(Fleet(config, model, port=options.port), options.url_file))
     except KeyboardInterrupt:
