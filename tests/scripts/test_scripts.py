@@ -60,7 +60,7 @@ OWN = {"HF_CKPT": "/m", "TRAIN_DATA": "/t.jsonl"}
 
 def test_a_dry_run_without_a_model_and_data_prints_the_commands_of_the_pocket_profile():
     done = script("run-train.sh", DRY_RUN="1", SAVE_PATH="/tmp/a run")
-    data = f"{ROOT}/runs/pocket-data-1"
+    data = shlex.quote(f"{ROOT}/runs/pocket-data-1")
     assert done.stdout.splitlines() == [f"mem-agent pocket --output {data} --seed 1 --task look-up",
                                         "mem-agent train --evaluate"], done.stderr
     assert "training in /tmp/a run, evaluating" in done.stderr  # own settings win over the recipe
@@ -70,7 +70,7 @@ def test_a_dry_run_without_a_model_and_data_prints_the_commands_of_the_pocket_pr
     ({"RECIPE": POCKET, "SEED": "7", "POCKET_DATA": "/tmp/x y", "EVAL": "0"},
      ["pocket --output '/tmp/x y' --seed 7 --task look-up", "train --convert"]),
     ({"EVAL": "0", "CONVERT": "0", "RECIPE": SIFTER},
-     [f"pocket --output {ROOT}/runs/sifter-data-1 --seed 1 --task sifter", "train"]),
+     [f"pocket --output {shlex.quote(f'{ROOT}/runs/sifter-data-1')} --seed 1 --task sifter", "train"]),
     (OWN, ["train --convert"]),
     (OWN | {"DATA_ROOT": "/d"}, ["train --evaluate"]),
 ])
