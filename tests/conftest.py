@@ -53,6 +53,11 @@ def pytest_addoption(parser):
     parser.addoption("--require-hosts", action="store_true", help=f"fail where a test skips for want of {HOSTS}")
 
 
+def pytest_collection_modifyitems(items):
+    """The longest first: else the other workers are done when one begins it."""
+    items.sort(key=lambda item: "test_drill" not in item.nodeid)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
     report = yield

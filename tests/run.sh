@@ -27,5 +27,5 @@ room="$(awk '/^MemAvailable/ {print 1 + int($2 / 4194304)}' /proc/meminfo)" # 4 
 workers="$(printf '%s\n' "$(($(nproc) + 1))" "$room" 8 | sort -n | head -n 1)"
 mapfile -t with_servers < <(grep -rl --include='test_*.py' 'mark\.servers' tests) # each worker imports all it is given
 test_part tests -m "not servers" "$@"
-test_part "${with_servers[@]}" -m servers "$@"
+test_part "${with_servers[@]}" --no-loadscope-reorder -m servers "$@" # conftest.py says which is first
 exit "$failed"
