@@ -40,7 +40,7 @@ def env(tmp_path, chat):
     entries = json.loads((data / "eval_sifter.json").read_text())
     (data / "eval_sifter.json").write_text(json.dumps(entries[:QUESTIONS]))
     own = {
-        "REWARD_ARGS": f"model=frozen-chat prompts={POCKET / 'sifter.yaml'}", "HF_CKPT": POCKET / "sifter_start",
+        "REWARD_ARGS": f"model=frozen-chat prompts='{POCKET}/sifter.yaml'", "HF_CKPT": POCKET / "sifter_start",
         "ANSWER_URL": chat,
         "TRAIN_DATA": data / "train.jsonl", "DATA_ROOT": data, "SAVE_PATH": tmp_path / "run",
         "NUM_ROLLOUT": 2, "ROLLOUT_BATCH_SIZE": 4, "N_SAMPLES_PER_PROMPT": 4, "SAVE_INTERVAL": 2, "LR_WARMUP_STEPS": 1,
