@@ -39,7 +39,6 @@ _REFUSED = {
 """Flags of HOST_ARGS under which the pack's hooks would not work, or that say what a setting says."""
 
 
-
 def find_problems(plan: Plan, *, converts: bool = False) -> list[str]:
     """One line for each thing that would stop or spoil the run; ``converts``: its newest checkpoint is converted."""
     config, size, root = plan.config, plan.size.parameters, Path(plan.config.megatron_root)
