@@ -18,15 +18,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from ..memsifter.stages.embed_stage import EmbedCounts, EmbedPlan, embed_part
+from ..memsifter.stages.ranking_prompt import ranking_prompt
+from ..memsifter.stores.embedding_store import TokenCounter
 from ..sessions.packing import by_score, pack
 from ..sessions.ranking import completed
 from ..sessions.records import HistoryQuestion, Session, Turn
 from ..sessions.render import render_history
 from ..sessions.table import row_of
 from ..sessions.wording import load_wording
-from ..sifter.stages.embed_stage import EmbedCounts, EmbedPlan, embed_part
-from ..sifter.stages.ranking_prompt import ranking_prompt
-from ..sifter.stores.embedding_store import TokenCounter
 from .converter import forget_peak, resident
 from .outcome import Outcome, print_alone
 from .stopwatch import timed

@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mem_agent.sifter.blocks.run_blocks import run_blocks
-from mem_agent.sifter.blocks.worker import Worker
+from mem_agent.memsifter.blocks.run_blocks import run_blocks
+from mem_agent.memsifter.blocks.worker import Worker
 
 ADDS = pa.schema({"length": pa.int64(), "status": pa.string()})
 ROWS, BLOCK = 7, 3

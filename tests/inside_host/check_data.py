@@ -8,7 +8,7 @@ from mem_agent.config import Config
 from mem_agent.hooks.task_row import question_of
 from mem_agent.launch.arguments import prompt_file
 from mem_agent.launch.launch import join_shards
-from mem_agent.sifter.rounds.row_shards import write_shard
+from mem_agent.memsifter.rounds.row_shards import write_shard
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.inside_host.host import (
     DataSource,

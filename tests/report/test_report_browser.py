@@ -8,10 +8,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from PIL import Image
 
+from mem_agent.memsifter.table.score_lines import FILE, write_scores
+from mem_agent.memsifter.table.sifter_table import sifter_scores
 from mem_agent.report.__main__ import make_report
 from mem_agent.report.viewer import write_viewer
-from mem_agent.sifter.table.score_lines import FILE, write_scores
-from mem_agent.sifter.table.sifter_table import sifter_scores
 from mem_agent.tests.helpers.fake_results import write_run
 from mem_agent.tests.helpers.fake_run import write_training_run
 from mem_agent.tests.helpers.sifter_files import small_results

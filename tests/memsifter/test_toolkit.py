@@ -11,10 +11,10 @@ import pytest
 
 from mem_agent.config import ConfigError
 from mem_agent.hooks.chat_model import ChatFailed, ChatSettings
+from mem_agent.memsifter.stores.record_store import RecordStore
+from mem_agent.memsifter.toolkit import Sifter
 from mem_agent.rewards.intrinsic.encoder import HashingEncoder
 from mem_agent.sessions.records import Turn
-from mem_agent.sifter.stores.record_store import RecordStore
-from mem_agent.sifter.toolkit import Sifter
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer

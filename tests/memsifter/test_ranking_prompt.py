@@ -2,8 +2,8 @@
 
 import pytest
 
+from mem_agent.memsifter.stages.ranking_prompt import NoRoom, ranking_prompt
 from mem_agent.sessions.wording import load_wording
-from mem_agent.sifter.stages.ranking_prompt import NoRoom, ranking_prompt
 from mem_agent.tests.helpers.stage_rows import history_question
 
 WORDING = load_wording()

@@ -6,19 +6,19 @@ from dataclasses import replace
 import pytest
 
 from mem_agent.config import Config
+from mem_agent.memsifter.rounds.rank_rows import Prompting, rank_row
+from mem_agent.memsifter.stage_options import ChatOptions
+from mem_agent.memsifter.stages.chat_worker import ChatPlan, ChatWorker
+from mem_agent.memsifter.stages.embed_stage import EmbedPlan, embed_part
+from mem_agent.memsifter.stages.ranking_prompt import ranking_prompt
+from mem_agent.memsifter.stages.shown_sessions import Method, Order
+from mem_agent.memsifter.stores.embedding_store import TokenCounter
+from mem_agent.memsifter.toolkit import Sifter
 from mem_agent.rewards.answer_utility import AnswerUtility, AnswerUtilitySettings, Frozen
 from mem_agent.rewards.reward import Answered
 from mem_agent.sessions.records import Language, Session, Turn
 from mem_agent.sessions.table import row_of
 from mem_agent.sessions.wording import load_wording
-from mem_agent.sifter.rounds.rank_rows import Prompting, rank_row
-from mem_agent.sifter.stage_options import ChatOptions
-from mem_agent.sifter.stages.chat_worker import ChatPlan, ChatWorker
-from mem_agent.sifter.stages.embed_stage import EmbedPlan, embed_part
-from mem_agent.sifter.stages.ranking_prompt import ranking_prompt
-from mem_agent.sifter.stages.shown_sessions import Method, Order
-from mem_agent.sifter.stores.embedding_store import TokenCounter
-from mem_agent.sifter.toolkit import Sifter
 from mem_agent.tests.helpers.stage_rows import chinese_question, history_question, read_rows, write_rows
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 

@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 
-from mem_agent.sifter.stores.record_store import RecordStore, StoreRefused, key_of
+from mem_agent.memsifter.stores.record_store import RecordStore, StoreRefused, key_of
 
 KEYS = [key_of(f"text {number}") for number in range(40)]
 VALUES = np.arange(120, dtype=np.float32).reshape(40, 3)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mem_agent.sifter.stages import chat_infer
+from mem_agent.memsifter.stages import chat_infer
 from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.stage_rows import (

@@ -8,13 +8,13 @@ import pytest
 
 from mem_agent.__main__ import COMMANDS
 from mem_agent.data.prepare_sessions import main as prepare
-from mem_agent.sifter.table.question_scores import answer_scores, gold_positions, prefilter_scores, ranking_scores
-from mem_agent.sifter.table.score_lines import (
+from mem_agent.memsifter.table.question_scores import answer_scores, gold_positions, prefilter_scores, ranking_scores
+from mem_agent.memsifter.table.score_lines import (
     FILE,
     read_scores,
 )
-from mem_agent.sifter.table.scored_files import stage_files
-from mem_agent.sifter.table.sifter_table import main, markdown, sifter_scores
+from mem_agent.memsifter.table.scored_files import stage_files
+from mem_agent.memsifter.table.sifter_table import main, markdown, sifter_scores
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.sifter_files import chat_row, embed_row, ranking_row, small_results, write_stage
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mem_agent.sifter.rounds.data_recipe import DataRecipe, RecipeError, read_recipe
+from mem_agent.memsifter.rounds.data_recipe import DataRecipe, RecipeError, read_recipe
 
 ROOT = Path(__file__).parents[2]
 

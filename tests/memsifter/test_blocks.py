@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.sifter.blocks.block_reader import BlockReader
-from mem_agent.sifter.blocks.block_run import BlockError, Counts, OnRay
-from mem_agent.sifter.blocks.row_journal import RowJournal
-from mem_agent.sifter.blocks.run_blocks import rows_left
+from mem_agent.memsifter.blocks.block_reader import BlockReader
+from mem_agent.memsifter.blocks.block_run import BlockError, Counts, OnRay
+from mem_agent.memsifter.blocks.row_journal import RowJournal
+from mem_agent.memsifter.blocks.run_blocks import rows_left
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.block_worker import ADDS, BLOCK, ROWS, lengths, texts, worked_on, write_rows
 from mem_agent.tests.helpers.local_ray import needs_local_ray

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from mem_agent.sifter.stages import own_engines as module
-from mem_agent.sifter.stages.own_engines import own_engines
+from mem_agent.memsifter.stages import own_engines as module
+from mem_agent.memsifter.stages.own_engines import own_engines
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.patience import wait_for
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from mem_agent.sifter.stages import session_ranking
+from mem_agent.memsifter.stages import session_ranking
 from mem_agent.tests.helpers.evaluations import encode, make_model, turns_asked
 from mem_agent.tests.helpers.fake_chat import FakeChat, chat_server
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside

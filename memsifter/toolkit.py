@@ -3,7 +3,7 @@
 ::
 
     from mem_agent.hooks.chat_model import ChatSettings
-    from mem_agent.sifter.toolkit import Sifter
+    from mem_agent.memsifter.toolkit import Sifter
 
     with Sifter("memory", chat=ChatSettings(url="http://127.0.0.1:8000", model="my-model")) as sifter:
         sifter.add_session([{"role": "user", "content": "I moved to Lyon."}], date="2023/05/20")

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from mem_agent.checkpoints import average
 from mem_agent.data.training_file import DataSource
-from mem_agent.sifter.rounds import curriculum, prepare_rl_data, round_steps
+from mem_agent.memsifter.rounds import curriculum, prepare_rl_data, round_steps
 from mem_agent.tests.helpers.fake_results import write_folder
 from mem_agent.tests.helpers.histories import question, row, write
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer

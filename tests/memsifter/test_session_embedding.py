@@ -7,15 +7,15 @@ from functools import partial
 import numpy as np
 import pytest
 
+from mem_agent.memsifter.blocks.block_run import OnRay
+from mem_agent.memsifter.stages import embed_stage, session_embedding
+from mem_agent.memsifter.stages.embed_stage import EmbedPlan, embed_part
+from mem_agent.memsifter.stores.embedding_store import EmbeddingStore, TokenCounter, embedding_model
+from mem_agent.memsifter.stores.record_store import RecordStore
 from mem_agent.rewards.intrinsic.encoder import HashingEncoder, encoder_folder
 from mem_agent.sessions.records import Session, Turn
 from mem_agent.sessions.render import embedded_text, render_session
 from mem_agent.sessions.table import row_of
-from mem_agent.sifter.blocks.block_run import OnRay
-from mem_agent.sifter.stages import embed_stage, session_embedding
-from mem_agent.sifter.stages.embed_stage import EmbedPlan, embed_part
-from mem_agent.sifter.stores.embedding_store import EmbeddingStore, TokenCounter, embedding_model
-from mem_agent.sifter.stores.record_store import RecordStore
 from mem_agent.tests.helpers.local_ray import needs_local_ray
 from mem_agent.tests.helpers.stage_rows import chinese_question, history_question, read_rows, write_rows
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
