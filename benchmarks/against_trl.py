@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,23 +28,20 @@ from ..config import Config
 from ..system.process_environment import process_environment
 from ..training.rows import TrainRow
 from ..training.trainer import Trainer
-from .outcome import BenchmarkError, Outcome, print_alone
-from .rows import FIRST, LAST, POCKET, pocket_rows
-from .stopwatch import Sample, faster, interleaved, timed
+from .outcome import BenchmarkError, Outcome, Sample, interleaved, ratio, timed
+from .trainer import FIRST, LAST, POCKET, pocket_rows
 
 NAME = "against_trl"
 PACK = Path(__file__).parents[1]
 MICRO_BATCH, TARGET = 64, 7.0
+Ask = Callable[[Any], dict[str, Any]]
 SAME = 1e-4
 """Of the sum of all log-probs, relative: both compute in float32."""
 
 
 def measure(quick: bool = False) -> list[Outcome]:
     torch.set_num_threads(1)
-    try:
-        python = trl_python()
-    except BenchmarkError as error:
-        return [Outcome(NAME, _what(FIRST), target=TARGET, note=str(error))]
+    python = trl_python()
     trainer = Trainer(Config(hf_ckpt=str(POCKET), kl_coef=0.0, lr=0.0))
     return [
         line
@@ -54,34 +51,33 @@ def measure(quick: bool = False) -> list[Outcome]:
 
 
 def compare(trainer: Trainer, python: Path, rollout: str, rows: Sequence[TrainRow], rounds: int) -> list[Outcome]:
-    with tempfile.TemporaryDirectory() as scratch, Worker.started(python, rows, Path(scratch)) as theirs:
+    with tempfile.TemporaryDirectory() as scratch, trl_process(python, rows, Path(scratch)) as (ask, about):
         old = trainer.log_probs(rows)
-        ours, trl = sum(map(sum, old)), theirs.score()
+        ours, trl = sum(map(sum, old)), ask("score")["result"]
         if abs(ours - trl) > SAME * abs(ours):
             raise BenchmarkError(f"TRL does other arithmetic: log-probs add to {trl:.6g}, ours to {ours:.6g}")
-        theirs.step()
+
+        def step() -> Sample:
+            told = ask("step")
+            return Sample(told["cpu"], told["wall"])
+
+        step()
         trainer.train_step(rows, old)
         every = [replace(row, advantage=row.advantage or 0.1) for row in rows]
         samples = interleaved(
-            {"TRL": theirs.step, "ours": lambda: timed(lambda: trainer.train_step(every, old)),
+            {"TRL": step, "ours": lambda: timed(lambda: trainer.train_step(every, old)),
              "ours, own advantages": lambda: timed(lambda: trainer.train_step(rows, old))}, rounds
         )
-    by_cpu, by_wall = faster(samples["TRL"], samples["ours"])
-    own, own_wall = faster(samples["TRL"], samples["ours, own advantages"])
     tokens = sum(len(row.tokens) for row in rows)
-    note = f"TRL {theirs.version}; log-probs add to {ours:.2f} in ours, {trl:.2f} in TRL's"
-    lines = [Outcome(NAME, _what(rollout), tuple(by_cpu), target=TARGET if rollout == FIRST else None,
-                     note=note, wall=tuple(by_wall), samples=samples),
-             Outcome(NAME, f"{_what(rollout)}, with the rows' own advantages", tuple(own), wall=tuple(own_wall))]
-    for name, computed in (("TRL", f"{theirs.tokens:,} with padding"), ("ours", f"{tokens:,} row tokens")):
-        rates = tuple(tokens / s.cpu for s in samples[name])
-        lines.append(Outcome(NAME, f"{name}, rows of the {rollout} rollout", rates, unit="tokens/s",
-                             note=f"row tokens a CPU second; computes {computed}"))
-    return lines
-
-
-def _what(rollout: str) -> str:
-    return f"step, pocket rows of the {rollout} rollout: times TRL's speed"
+    note = (f"TRL {about['trl']}; log-probs add to {ours:.2f} in ours, {trl:.2f} in TRL's; {tokens:,} row tokens, "
+            f"{about['tokens']:,} with TRL's padding")
+    what = f"step, pocket's {rollout} rollout: times TRL's speed"
+    rates = tuple(tokens / s.cpu for s in samples["ours"])
+    return [
+        ratio(NAME, what, samples["TRL"], samples["ours"], TARGET if rollout == FIRST else None, note),
+        ratio(NAME, f"{what}, with the rows' own advantages", samples["TRL"], samples["ours, own advantages"]),
+        Outcome(NAME, f"ours, {rollout} rollout", rates, unit="tokens/s", note="row tokens a CPU second"),
+    ]
 
 
 # --- TRL's process ------------------------------------------------------------------------------------------------
@@ -99,52 +95,27 @@ def trl_python() -> Path:
     return python
 
 
-class Worker:
-    """TRL's process; a step returns what it took."""
+@contextmanager
+def trl_process(python: Path, rows: Sequence[TrainRow], scratch: Path) -> Iterator[tuple[Ask, dict[str, Any]]]:
+    """TRL's process as a function that asks it something, and what it says about itself."""
+    quiet = {"HF_HUB_OFFLINE": "1", "WANDB_DISABLED": "true", "OMP_NUM_THREADS": "1"}
+    command = [python, "-P", Path(__file__).with_name("trl_worker.py")]
+    with subprocess.Popen(command, env=os.environ | process_environment(1) | quiet, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        stdin, stdout = process.stdin, process.stdout
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-        self.version, self.tokens = "", 0
+        def ask(content: Any) -> dict[str, Any]:
+            print(json.dumps(content), file=stdin, flush=True)
+            line = stdout.readline()
+            if not line:
+                raise BenchmarkError("TRL's process ended without an answer; its own lines above say why")
+            return json.loads(line)
 
-    @classmethod
-    @contextmanager
-    def started(cls, python: Path, rows: Sequence[TrainRow], scratch: Path) -> Iterator[Worker]:
-        quiet = {"HF_HUB_OFFLINE": "1", "WANDB_DISABLED": "true"}
-        process = subprocess.Popen(
-            [python, "-P", Path(__file__).with_name("trl_worker.py")], env=os.environ | process_environment(1) | quiet
-            | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )
         try:
-            worker = cls(process)
-            told = worker._ask({
+            yield ask, ask({
                 "model": str(POCKET), "micro_batch": MICRO_BATCH, "scratch": str(scratch),
                 "rows": [[row.tokens, row.response_length, row.advantage] for row in rows],
             })
-            worker.version, worker.tokens = told["trl"], told["tokens"]
-            yield worker
         finally:
             process.terminate()
-            process.wait()
-
-    def step(self) -> Sample:
-        told = self._ask("step")
-        return Sample(told["cpu"], told["wall"])
-
-    def score(self) -> float:
-        """The sum of the log-probs of all reply tokens."""
-        return self._ask("score")["result"]
-
-    def _ask(self, content: Any) -> dict[str, Any]:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        try:
-            print(json.dumps(content), file=self._process.stdin, flush=True)
-        except BrokenPipeError:
-            pass  # it has ended, which the empty answer says
-        line = self._process.stdout.readline()
-        if not line:
-            raise BenchmarkError("TRL's process ended without an answer; its own lines above say why")
-        return json.loads(line)
-
-
-if __name__ == "__main__":
-    print_alone(measure)

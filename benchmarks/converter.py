@@ -19,8 +19,7 @@ from ..config import Config
 from ..custom_convert import custom_convert
 from ..hooks.sample import Record, write_record
 from ..hooks.sample import Sample as HostSample
-from .outcome import Outcome, print_alone
-from .stopwatch import Sample, faster, interleaved, timed
+from .outcome import Outcome, interleaved, ratio, timed
 
 NAME = "converter"
 TRAJECTORIES, GROUP, TURNS, PROMPT, REPLY = 2_048, 16, 8, 5_000, 1_000
@@ -44,18 +43,12 @@ def measure(quick: bool = False, trajectories: int = TRAJECTORIES) -> list[Outco
         {"copy": lambda: timed(lambda: [list(one) for one in turns]),
          "convert": lambda: timed(lambda: custom_convert(args, given))}, 1 if quick else 5,
     )
-    memory = f"input {held:,.0f} MB, peak {peak:,.0f} MB"
-    return lines(taken, peak / held, f"{rows:,} rows of {tokens:,} tokens", memory)
-
-
-def lines(taken: dict[str, list[Sample]], times_input: float, rows: str, memory: str) -> list[Outcome]:
-    by_cpu, by_wall = faster(taken["copy"], taken["convert"])
     return [
         Outcome(NAME, "time", tuple(s.wall for s in taken["convert"]), unit="s", target=SECONDS, at_most=True,
-                note=rows, samples=taken),
-        Outcome(NAME, "speed against one copy of the token lists", tuple(by_cpu), wall=tuple(by_wall)),
-        Outcome(NAME, "peak memory against its input", (times_input,), target=TIMES_INPUT, at_most=True,
-                note=memory),
+                note=f"{rows:,} rows of {tokens:,} tokens", samples=taken),
+        ratio(NAME, "speed against one copy of the token lists", taken["copy"], taken["convert"]),
+        Outcome(NAME, "peak memory against its input", (peak / held,), target=TIMES_INPUT, at_most=True,
+                note=f"input {held:,.0f} MB, peak {peak:,.0f} MB"),
     ]
 
 
@@ -98,6 +91,3 @@ def forget_peak() -> None:
     """Reset VmHWM, so that it counts from here (Linux, proc(5): write 5 to clear_refs)."""
     Path("/proc/self/clear_refs").write_text("5")
 
-
-if __name__ == "__main__":
-    print_alone(measure)

@@ -10,6 +10,7 @@ wall seconds for all of them. Clients and stub share the machine with it.
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import random
 import subprocess
@@ -20,11 +21,12 @@ from contextlib import contextmanager
 import aiohttp
 import orjson
 import psutil
+from aiohttp import web
 
+from ..system.ports import free_ports
 from ..system.python_command import python_module
-from .outcome import BenchmarkError, Outcome, print_alone
-from .rows import POCKET
-from .stub_engine import stub_engine
+from .outcome import BenchmarkError, Outcome
+from .trainer import POCKET
 
 NAME = "endpoint"
 SECTIONS, DOCUMENTS, ROUNDS = 32, 64, 3
@@ -35,6 +37,37 @@ LATENCY_S = 0.5
 """Of the stub's answers while all documents are read: a memory of 25 tokens, at the 50 a second that an engine gives
 each of 64 sequences."""
 WORDS = ("The", "key", "of", "Anna", "is", "red", "and", "a", "long", "history", "of", "rivers", "began", "in", "1871")
+
+
+@contextmanager
+def stub_engine(latency_s: float) -> Iterator[str]:
+    """The URL of a server that answers every request with two fixed tokens, in a process of its own."""
+    (port,) = free_ports(1)
+    process = multiprocessing.get_context("spawn").Process(target=_answer, args=(latency_s, port))
+    process.start()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _answer(latency_s: float, port: int) -> None:
+    content = [{"token_id": token, "logprob": -0.5} for token in (5, 6)]
+    choice = {"token_ids": [5, 6], "logprobs": {"content": content}, "finish_reason": "stop"}
+
+    async def answer(request: web.Request) -> web.Response:
+        began = time.monotonic()
+        await request.read()
+        await asyncio.sleep(began + latency_s - time.monotonic())
+        return web.json_response({"choices": [choice]})
+
+    async def healthy(_: web.Request) -> web.Response:
+        return web.Response()
+
+    app = web.Application(client_max_size=2**26)
+    app.add_routes([web.post("/inference/v1/generate", answer), web.get("/health", healthy)])
+    web.run_app(app, host="127.0.0.1", port=port, backlog=1024, print=None)
 
 
 @contextmanager
@@ -117,6 +150,3 @@ async def _longest_wait(session: aiohttp.ClientSession, url: str, reading: async
         await asyncio.sleep(0.01)
     return longest
 
-
-if __name__ == "__main__":
-    print_alone(measure)

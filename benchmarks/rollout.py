@@ -1,35 +1,30 @@
-"""Prefill of rollouts: ``python -m mem_agent.benchmarks.rollout FOLDER`` starts engines, samples, and prints a table.
+"""Rollouts on real engines: what is prefilled against what whole blocks allow, and against memory first.
 
-A small random model behind the real router, through the project's own hook; nothing is trained. Each case is a number
-of documents, of siblings and of memory turns; its variants run one after another, in turns, with empty caches:
+Qwen3 models of random weights on two engines behind the router, through the pack's own hooks (``rollout.py``); nothing
+is trained. Variants run in turns, with empty caches, all trajectories at once:
 
     chunk       section_first: the pack's prompts; siblings meet at each chunk
     memory      memory_first: siblings share the question alone and stay at one engine
     trajectory  memory_first, each trajectory a group of its own: what routing by conversation gives
-    longest     as chunk, but MEM_CONCURRENCY is what the engines sample at once: the longest are sent first
 
-With ``--ragged`` documents have from one chunk up to the case's, in an order of its own in each repetition, and with
-``--seqs`` engines sample few at once. ``p90_steps`` and ``steps`` are those of the busiest engine until 90% and all of
-the trajectories had ended: unlike seconds, they do not depend on what else the machine does.
-
-``computed`` are prompt tokens that the engines' caches did not have, by vLLM's own counters, what went
-ahead included; ``ideal`` is what whole blocks allow for the same prompts (``ideal_prefill``).
+``computed`` are prompt tokens that the engines' caches did not have, by vLLM's own counters, what went ahead included;
+``ideal`` is what whole blocks allow for the same prompts (``ideal_prefill``). Counts do not depend on the model's
+size, so the small one gives them; wall seconds are the large one's.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import random
 import shutil
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import pairwise, zip_longest
+from dataclasses import dataclass
+from itertools import chain, pairwise, zip_longest
 from pathlib import Path
-from typing import Any
+from statistics import mean
 
 import psutil
 import torch
@@ -42,57 +37,89 @@ from ..hooks.host import embedded_args
 from ..hooks.sample import Record, Sample, TurnRecord
 from ..rollout_client import Dialect, Endpoint, close_clients
 from ..serving.fleet import Fleet
-from ..serving.servers import BLOCK_TOKENS, SEQUENCES
+from ..serving.servers import BLOCK_TOKENS
 from ..training.rollouts import training_sampling
+from .outcome import Outcome
+from .trainer import POCKET
 
-POCKET = Path(__file__).parents[1] / "pocket" / "start"
-Shape = dict[str, Any]
-SMALL: Shape = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
-                "intermediate_size": 768}
-LARGE: Shape = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
-                "intermediate_size": 1536}
-COUNTERS = ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total", "vllm:iteration_tokens_total_count")
-LINE_TOKENS = 4
-"""Two words of the pocket's tokenizer, a full stop and the newline."""
+NAME = "rollout"
+SMALL = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "intermediate_size": 768}
+LARGE = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
+         "intermediate_size": 1536}
+"""4.9M and 27M weights."""
+CHUNK, MEMORY, FINAL, TURNS, LONGEST = 1024, 64, 16, 6, 1408
+COUNTED = ((2, 8, 5.0), (1, 16, 9.0))
+"""Documents, siblings, and the target against memory first."""
+TIMED = (4, 8)
+COUNTERS = ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total")
 WORDS = ("apple", "pear", "plum", "grape", "lemon", "cat", "dog", "horse", "sheep", "goat", "red", "blue", "green")
-FINAL_TOKENS = 16
-LONGEST = 1408
+_MEMORY = "Update the memory for the question.\nQuestion:\n{problem}\n"
+ORDERS = {
+    "section_first": _MEMORY + "Text:\n{section}\nMemory:\n{memory}",
+    "memory_first": _MEMORY + "Memory:\n{memory}\nText:\n{section}",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One shape of a rollout."""
+@dataclass(frozen=True)
+class Rollout:
+    """One rollout: prompt tokens sent, computed, ideal; reply tokens; seconds of the wall and of the engines' CPU."""
 
-    documents: int
-    siblings: int
-    turns: int
-    chunk: int = 1024
-    memory: int = 64
-    ragged: bool = False
-    """Documents of 1, 2, ... ``turns`` chunks, shuffled by ``order``; else ``turns`` each."""
-    order: int = 0
-
-    def chunks(self) -> list[int]:
-        """Of each document."""
-        lengths = [number % self.turns + 1 if self.ragged else self.turns for number in range(self.documents)]
-        return random.Random(self.order).sample(lengths, len(lengths))
+    sent: int
+    computed: float
+    ideal: int
+    by_turn: str
+    replies: int
+    wall_s: float
+    nine_tenths_s: float
+    cpu_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
-    name: str
-    layout: str
-    grouped: bool = True
-    queues: bool = True
-    """More requests are sent than the engines sample at once, and wait there."""
+def measure(quick: bool = False) -> list[Outcome]:
+    return asyncio.run(_measure(quick))
 
 
-VARIANTS = (
-    Variant("chunk", "section_first"),
-    Variant("memory", "memory_first"),
-    Variant("trajectory", "memory_first", grouped=False),
-    Variant("longest", "section_first", queues=False),
-)
+async def _measure(quick: bool) -> list[Outcome]:
+    lines: list[Outcome] = []
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            async with _fleet(folder, SMALL) as fleet:
+                for documents, siblings, target in COUNTED[:1] if quick else COUNTED:
+                    own = await rollout(fleet, folder, documents, siblings, "section_first")
+                    other = await rollout(fleet, folder, documents, siblings, "memory_first")
+                    lines += counted(f"G {siblings}, {TURNS} turns, {CHUNK}/{MEMORY}", own, other, target)
+            if not quick:
+                async with _fleet(folder, LARGE) as fleet:
+                    pairs = [(await rollout(fleet, folder, *TIMED, "section_first"),
+                              await rollout(fleet, folder, *TIMED, "memory_first", grouped=False)) for _ in range(2)]
+                lines += in_seconds(f"G {TIMED[1]}, {TURNS} turns, {CHUNK}/{MEMORY}", pairs)
+    finally:
+        await close_clients()
+    return lines
+
+
+def counted(shape: str, own: Rollout, memory_first: Rollout, target: float) -> list[Outcome]:
+    note = f"sent {own.sent:,}, computed {own.computed:,.0f}, ideal {own.ideal:,} tokens"
+    return [
+        Outcome(NAME, f"computed prefill against whole blocks' ideal, {shape}", (own.computed / own.ideal,),
+                target=1.05, at_most=True, note=note),
+        Outcome(NAME, f"memory first computes, {shape}", (memory_first.computed / own.computed,), target=target,
+                note=f"times the prefill; ours, computed/ideal by turn: {own.by_turn}"),
+    ]
+
+
+def in_seconds(shape: str, pairs: Sequence[tuple[Rollout, Rollout]]) -> list[Outcome]:
+    own = [first for first, _ in pairs]
+    tokens = tuple((one.sent + one.replies) / one.wall_s for one in own)
+    return [
+        Outcome(NAME, f"rollout against memory first with a key for each trajectory, {shape}",
+                tuple(other.wall_s / one.wall_s for one, other in pairs), target=2.5,
+                note=f"27M parameters; by engines' CPU seconds {mean(b.cpu_s / a.cpu_s for a, b in pairs):.2f}"),
+        Outcome(NAME, f"until all trajectories have ended, {shape}", tuple(one.wall_s for one in own), unit="s"),
+        Outcome(NAME, f"until 90% of them have, {shape}", tuple(one.nine_tenths_s for one in own), unit="s"),
+        Outcome(NAME, f"prompt and reply tokens, {shape}", tokens, unit="tokens/s"),
+    ]
 
 
 def ideal_prefill(requests: Iterable[tuple[Sequence[int], Sequence[int]]], block: int) -> int:
@@ -106,194 +133,97 @@ def ideal_prefill(requests: Iterable[tuple[Sequence[int], Sequence[int]]], block
     computed = 0
     for prompt, reply in requests:
         tokens = [*prompt, *reply[:-1]]
-        prefix, found, chain = 0, 0, True
+        prefix, found, unbroken = 0, 0, True
         for end in range(block, len(tokens) + 1, block):
             prefix = hash((prefix, *tokens[end - block : end]))
-            chain = chain and prefix in known and end < len(prompt)
-            found = end if chain else found
+            unbroken = unbroken and prefix in known and end < len(prompt)
+            found = end if unbroken else found
             known.add(prefix)
         computed += len(prompt) - found
     return computed
 
 
-# --- what is sampled ------------------------------------------------------------------------------------------------
-
-_FINAL = "Answer the question in \\boxed{}.\nQuestion:\n{problem}\nMemory:\n{memory}"
-_MEMORY = "Update the memory for the question.\nQuestion:\n{problem}\n"
-_ORDERS = {
-    "section_first": _MEMORY + "Text:\n{section}\nMemory:\n{memory}",
-    "memory_first": _MEMORY + "Memory:\n{memory}\nText:\n{section}",
-}
+# --- one rollout ----------------------------------------------------------------------------------------------------
 
 
-def make_model(folder: Path, shape: Shape) -> Path:
-    """Random weights with the pocket's tokenizer."""
-    if not (folder / "config.json").exists():
-        torch.manual_seed(0)
-        Qwen3ForCausalLM(Qwen3Config(
-            **shape, vocab_size=768, head_dim=64, tie_word_embeddings=True, max_position_embeddings=4096,
-            bos_token_id=None, eos_token_id=2, pad_token_id=0, dtype="float32",
-        )).save_pretrained(folder)
-        for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
-            shutil.copy(POCKET / name, folder / name)
-    return folder
-
-
-def make_prompts(folder: Path, layout: str) -> str:
-    """A prompt file, short: the pocket's tokenizer spells out most words."""
-    path = folder / f"{layout}.yaml"
-    path.write_text(yaml.safe_dump({"memory": _ORDERS[layout], "final": _FINAL, "empty_memory": "none"}))
-    return str(path)
-
-
-def document(number: int, tokens: int) -> str:
-    """Lines of two words, which are four tokens."""
-    draw = random.Random(number)
-    return "".join(f"{draw.choice(WORDS)} {draw.choice(WORDS)}.\n" for _ in range(tokens // LINE_TOKENS))
-
-
-def samples_of(case: Case, grouped: bool) -> list[Sample]:
-    texts = [document(number, case.chunk * chunks) for number, chunks in enumerate(case.chunks())]
-    return [
-        Sample(
-            prompt="Which fruit?", label="fig",
-            metadata={"ground_truth": ["fig"], "context": texts[i // case.siblings]},
-            group_index=i // case.siblings if grouped else i, index=i,
-        )
-        for i in range(case.documents * case.siblings)
-    ]
-
-
-# --- what is measured -----------------------------------------------------------------------------------------------
-
-
-def _counters(url: str) -> list[float]:
-    """Prompt tokens that an engine was asked for, those found in its cache, and its steps, since it started."""
-    text = urllib.request.urlopen(f"{url}/metrics").read().decode()
-    lines = [line.rsplit(maxsplit=1) for line in text.splitlines() if not line.startswith("#")]
-    return [sum(float(value) for name, value in lines if name.startswith(counter + "{")) for counter in COUNTERS]
-
-
-def _cpu_seconds(pid: int) -> float:
-    process = psutil.Process(pid)
-    return sum(sum(p.cpu_times()[:2]) for p in (process, *process.children(recursive=True)))
-
-
-async def measure(
-    fleet: Fleet, folder: Path, case: Case, variant: Variant, seqs: int = SEQUENCES
-) -> dict[str, Any]:
-    """One rollout of ``case``, all trajectories at once, with caches that were just emptied."""
-    config = fleet.config.replace(
-        mem_chunk_tokens=case.chunk, mem_max_memory=case.memory, mem_max_final=FINAL_TOKENS,
-        n_samples_per_prompt=case.siblings if variant.grouped else 1, mem_prompts=make_prompts(folder, variant.layout),
-    )
-    if not variant.queues:
-        config = config.replace(mem_concurrency=config.num_engines * seqs)
+async def rollout(
+    fleet: Fleet, folder: Path, documents: int, siblings: int, order: str, *, grouped: bool = True, turns: int = TURNS
+) -> Rollout:
+    """All trajectories at once, with caches that were just emptied."""
+    prompts = folder / f"{order}.yaml"  # short: the pocket's tokenizer spells out most words
+    final = "Answer the question in \\boxed{}.\nQuestion:\n{problem}\nMemory:\n{memory}"
+    prompts.write_text(yaml.safe_dump({"memory": ORDERS[order], "final": final, "empty_memory": "none"}))
+    config = fleet.config.replace(n_samples_per_prompt=siblings if grouped else 1, mem_prompts=str(prompts))
     args = embedded_args(config, Endpoint(Dialect.VLLM, fleet.url, LONGEST))
-    samples = samples_of(case, variant.grouped)
+    samples = [
+        Sample(prompt="Which fruit?", label="fig", group_index=index // siblings if grouped else index, index=index,
+               metadata={"ground_truth": ["fig"], "context": _document(index // siblings, turns)})
+        for index in range(documents * siblings)
+    ]
     for engine in fleet.engines:
         await engine.client.reset_prefix_cache()
-    urls, pids = [engine.client.url for engine in fleet.engines], [engine.process.pid for engine in fleet.engines]
-    counters, cpu = [_counters(url) for url in urls], [_cpu_seconds(pid) for pid in pids]
-    ended: list[float] = []
-    most = len(samples) - len(samples) // 10
-    steps: list[float] = []
-    began = time.monotonic()
+    before, cpu = _computed(fleet), _cpu_seconds(fleet)
+    began, ended = time.monotonic(), []
 
     async def run(sample: Sample) -> None:
         await hooks.generate(args, sample, training_sampling(config, sample))
         assert sample.status.value in ("completed", "truncated"), sample.train_metadata
         ended.append(time.monotonic() - began)
-        if len(ended) in (most, len(samples)):
-            steps.append(max(_counters(url)[2] - was[2] for url, was in zip(urls, counters, strict=True)))
 
-    await asyncio.gather(*(run(sample) for sample in samples))
-    cpu = [_cpu_seconds(pid) - before for pid, before in zip(pids, cpu, strict=True)]
-    used = [[b - a for a, b in zip(was, _counters(url), strict=True)] for was, url in zip(counters, urls, strict=True)]
-    return _figures(samples, [one[:2] for one in used], BLOCK_TOKENS) | {
-        "cpu_s": sum(cpu), "busiest_cpu_s": max(cpu), "wall_s": ended[-1],
-        "p90_s": ended[most - 1], "p90_steps": steps[0], "steps": steps[-1],
-    }
-
-
-def _figures(samples: Sequence[Sample], used: Sequence[Sequence[float]], block: int) -> dict[str, Any]:
-    turns = [record.turns for sample in samples if (record := Record.of(sample))]
-    rounds = [[turn for turn in one if turn] for one in zip_longest(*turns)]
-    asked = [(t.tokens[: t.prompt_tokens], t.tokens[t.prompt_tokens :]) for one in rounds for t in one]
-    return {
-        "sent": sum(len(prompt) for prompt, _ in asked),
-        "replies": sum(len(reply) for _, reply in asked),
-        "ideal": ideal_prefill(asked, block),
-        "computed": sum(queries - hits for queries, hits in used),
-        "by_engine": [queries - hits for queries, hits in used],
-        "computed_by_turn": [sum(t.prompt_tokens - (t.cached_tokens or 0) for t in one) for one in rounds],
-        "ideal_by_turn": _by_turn(rounds, block),
-    }
-
-
-def _by_turn(rounds: Sequence[Sequence[TurnRecord]], block: int) -> list[int]:
-    asked: list[tuple[list[int], list[int]]] = []
-    sums = [0]
-    for one in rounds:
-        asked += [(t.tokens[: t.prompt_tokens], t.tokens[t.prompt_tokens :]) for t in one]
-        sums.append(ideal_prefill(asked, block))
-    return [after - before for before, after in pairwise(sums)]
-
-
-async def run(
-    folder: Path, cases: Sequence[Case], shape: Shape, engines: int, repeat: int,
-    variants: Sequence[Variant], seqs: int = SEQUENCES,
-) -> list[dict[str, Any]]:
-    """All variants of all cases, ``repeat`` times in turns, on a fleet of their own."""
-    folder.mkdir(parents=True, exist_ok=True)
-    model = make_model(folder / f"model-{shape['hidden_size']}", shape)
-    config = Config.from_env({}).replace(
-        hf_ckpt=str(model), num_engines=engines, save_path=str(folder), engine_max_len=LONGEST,
-        mem_max_question=64, engine_args=f"--max-num-seqs {seqs}",
+    await asyncio.gather(*map(run, samples))
+    records = [record.turns for sample in samples if (record := Record.of(sample))]
+    by_turn = [[_asked(turn) for turn in one if turn] for one in zip_longest(*records)]
+    # Prefill that is ideal up to each turn, so that differences are each turn's own.
+    ideal = [ideal_prefill(chain.from_iterable(by_turn[:number]), BLOCK_TOKENS) for number in range(len(by_turn) + 1)]
+    computed = [sum(t.prompt_tokens - (t.cached_tokens or 0) for t in one if t) for one in zip_longest(*records)]
+    asked = list(chain.from_iterable(by_turn))
+    return Rollout(
+        sum(len(prompt) for prompt, _ in asked), _computed(fleet) - before, ideal[-1],
+        ", ".join(f"{c:,}/{b - a:,}" for c, (a, b) in zip(computed, pairwise(ideal), strict=True)),
+        sum(len(reply) for _, reply in asked), ended[-1], ended[len(ended) - len(ended) // 10 - 1],
+        _cpu_seconds(fleet) - cpu,
     )
-    rows = []
-    async with Fleet(config, model, run_folder=folder) as fleet:
-        await measure(fleet, folder, Case(1, 2, 1), VARIANTS[0])  # an engine's first requests are slow
-        try:
-            for case in cases:
-                for order in range(repeat):
-                    ordered = replace(case, order=order)
-                    for variant in variants:
-                        rows.append(asdict(ordered) | {"engines": engines, "variant": variant.name}
-                                    | await measure(fleet, folder, ordered, variant, seqs))
-                        print(json.dumps(rows[-1]), flush=True)
-        finally:
-            await close_clients()
-    return rows
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """A line for each measurement; ratios are against the first variant of its case."""
-    columns = ("engines", "documents", "siblings", "turns", "variant", "sent", "computed", "ideal", "p90_s", "wall_s",
-               "p90_steps", "steps", "cpu_s")
-    lines = ["| " + " | ".join(columns) + " | computed / ideal |", "|" + "--:|" * (len(columns) + 1)]
-    for row in rows:
-        values = [f"{row[c]:.1f}" if isinstance(row[c], float) else str(row[c]) for c in columns]
-        lines.append("| " + " | ".join(values) + f" | {row['computed'] / row['ideal']:.3f} |")
-    return "\n".join(lines)
+def _asked(turn: TurnRecord) -> tuple[list[int], list[int]]:
+    return turn.tokens[: turn.prompt_tokens], turn.tokens[turn.prompt_tokens :]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--case", type=int, nargs=3, action="append", metavar=("DOCUMENTS", "SIBLINGS", "TURNS"))
-    parser.add_argument("--engines", type=int, default=2)
-    parser.add_argument("--large", action="store_true", help="the model of 27 million weights instead of 5")
-    parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--variants", nargs="*")
-    parser.add_argument("--ragged", action="store_true", help="documents of different lengths")
-    parser.add_argument("--seqs", type=int, default=SEQUENCES, help="sequences an engine samples at once")
-    args = parser.parse_args()
-    cases = [Case(*case, ragged=args.ragged) for case in args.case or [(4, 8, 2)]]
-    variants = [v for v in VARIANTS if not args.variants or v.name in args.variants]
-    shape = LARGE if args.large else SMALL
-    print(table(asyncio.run(run(args.folder, cases, shape, args.engines, args.repeat, variants, args.seqs))))
+def _fleet(folder: Path, shape: dict[str, int]) -> Fleet:
+    """Two engines with random weights and the pocket's tokenizer."""
+    model = folder / f"model-{shape['hidden_size']}"
+    torch.manual_seed(0)
+    Qwen3ForCausalLM(Qwen3Config(
+        **shape, vocab_size=768, head_dim=64, tie_word_embeddings=True, max_position_embeddings=4096,
+        bos_token_id=None, eos_token_id=2, pad_token_id=0, dtype="float32",
+    )).save_pretrained(model)
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        shutil.copy(POCKET / name, model / name)
+    config = Config.from_env({}).replace(
+        hf_ckpt=str(model), num_engines=2, save_path=str(folder), engine_max_len=LONGEST, mem_max_question=64,
+        mem_chunk_tokens=CHUNK, mem_max_memory=MEMORY, mem_max_final=FINAL,
+    )
+    return Fleet(config, model, run_folder=folder)
 
 
-if __name__ == "__main__":
-    main()
+def _document(number: int, chunks: int) -> str:
+    """Lines of two words, a full stop and the newline, which are four tokens."""
+    draw = random.Random(number)
+    return "".join(f"{draw.choice(WORDS)} {draw.choice(WORDS)}.\n" for _ in range(chunks * CHUNK // 4))
+
+
+def _computed(fleet: Fleet) -> float:
+    """Prompt tokens that the engines' caches did not have, since they started."""
+    totals = dict.fromkeys(COUNTERS, 0.0)
+    for engine in fleet.engines:
+        for line in urllib.request.urlopen(f"{engine.client.url}/metrics").read().decode().splitlines():
+            name = line.partition("{")[0]
+            if name in totals:
+                totals[name] += float(line.rsplit(maxsplit=1)[1])
+    queries, hits = totals.values()
+    return queries - hits
+
+
+def _cpu_seconds(fleet: Fleet) -> float:
+    processes = [psutil.Process(engine.process.pid) for engine in fleet.engines]
+    return sum(sum(one.cpu_times()[:2]) for p in processes for one in (p, *p.children(recursive=True)))

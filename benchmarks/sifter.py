@@ -28,8 +28,7 @@ from ..sessions.render import render_history
 from ..sessions.table import row_of
 from ..sessions.wording import load_wording
 from .converter import forget_peak, resident
-from .outcome import Outcome, print_alone
-from .stopwatch import timed
+from .outcome import Outcome, timed
 
 NAME = "sifter"
 SESSIONS, TOKENS, QUESTIONS, HISTORIES = 500, 2_000, 10_000, 20
@@ -149,6 +148,3 @@ def _tokenizer(folder: Path) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "config.json").write_text("{}")
 
-
-if __name__ == "__main__":
-    print_alone(measure)

@@ -1,179 +1,149 @@
-"""The trainer on tries against the trainer on rows, and both against a plain matrix product, on one thread.
+"""The trainer on tries against the trainer on rows, on one thread; and bfloat16 against float32.
 
-The pocket model trains real rows of the pocket run; models of 27M and 100M parameters train made-up groups. A ratio
-compares two trainers of one process, with shared prefixes and without, that take turns. A share is the arithmetic that
-the rows need (``work.py``), over what the same thread does in float32 products of 1024 x 1024 in the same round; the
-step holds forward and backward pass, clipping and AdamW. A share on tries counts a shared prefix once.
+The pocket model trains the rows of two rollouts of the pocket run. ``pocket_rows.json.gz`` has the converter's columns
+of its first rollout (starting weights; siblings say different things) and of its last (trained weights; they mostly
+say the same), recorded with the pack's own hooks, engine and router: 64 trajectories in groups of 8 each. Models of
+random weights train made-up groups of the published shape. A ratio compares two trainers of one process that take
+turns; a step holds forward and backward pass, clipping and AdamW.
 """
 
 from __future__ import annotations
 
+import gzip
+import os
+import random
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import orjson
 import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from ..checkpoints.precision import FASTER_BY, product_rate
 from ..config import Config
-from ..training.rows import TrainRow
+from ..training.rows import TrainRow, rows_from_train_data
 from ..training.trainer import Trainer
-from .outcome import Outcome, print_alone
-from .random_model import SIZES, write_random_model
-from .rows import FIRST, LAST, POCKET, group_rows, pocket_rows
-from .stopwatch import Sample, faster, interleaved, timed
-from .work import Shape, Work, as_rows, as_trees
+from .outcome import Outcome, Sample, interleaved, ratio, timed
 
 NAME = "trainer"
+POCKET = Path(__file__).parents[1] / "pocket" / "start"
+FIRST, LAST = "first", "last"
 CHUNK, MEMORY = 640, 128
-PRODUCT, PRODUCTS = 1024, 60
-TRIES, ROWS = "tries", "rows"
-
-
-@dataclass(frozen=True)
-class Case:
-    """One model on one set of rows; ``target``: whether those of the pocket run hold."""
-
-    label: str
-    model: Path
-    rows: Sequence[TrainRow]
-    rounds: int
-    target: bool = True
-    reference: bool = False
-    packed: int = 0
+SIZES = {
+    "27M": {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
+            "intermediate_size": 1536, "vocab_size": 4096},
+    "135M": {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,
+             "intermediate_size": 1536, "vocab_size": 49152},
+}
+"""135M is SmolLM2-135M's."""
 
 
 def measure(quick: bool = False) -> list[Outcome]:
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    outcomes: list[Outcome] = []
-    for rollout, label in ((FIRST, "pocket"), (LAST, "pocket, trained weights' rows")):
-        case = Case(label, POCKET, pocket_rows(rollout), 2 if quick else 5, rollout == FIRST, reference=True)
-        outcomes += _pocket(case) if rollout == FIRST or not quick else []
+    lines = pocket_lines(FIRST, 8.0, 2 if quick else 5)
+    if not quick:
+        lines += pocket_lines(LAST, None, 5)
     with tempfile.TemporaryDirectory() as name:
-        for size, siblings, target, rounds in (("27M", 8, 2.5, 3), ("27M", 16, 3.2, 2), ("100M", 2, None, 3)):
-            folder = write_random_model(size, Path(name) / size)
-            rows = group_rows(siblings, CHUNK, MEMORY, SIZES[size]["vocab_size"])
-            label = f"{size}, G {siblings}, chunk {CHUNK}, memory {MEMORY}"
-            case = Case(label, folder, rows, 1 if quick else rounds, packed=8192)
-            outcomes += _large(case, target, shares=siblings <= 8)
-    return outcomes
+        folder = Path(name)
+        for siblings, target, rounds in ((8, 2.5, 3), (16, 3.2, 2)):
+            lines += group_lines("27M", folder, siblings, target, 1 if quick else rounds)
+        return lines + bfloat16_lines(folder, 1 if quick else 3)
 
 
-# --- cases --------------------------------------------------------------------------------------------------------
-
-
-def _pocket(case: Case) -> list[Outcome]:
-    samples, shape = _samples(case)
-    both = _added(samples, "log-probs", "reference")
-    skipping = both | {f"{TRIES} passes": samples[f"{TRIES} reference"]}
-    targets = (
-        ("update", samples, "step", 8.0 if case.target else None),
-        ("log-prob and reference passes", both, "passes", 5.0 if case.target else None),
-        ("the same, without the log-probs that one step needs not", skipping, "passes", None),
-    )
-    return [
-        *(_ratio(f"{what}, {case.label}", found, part, target) for what, found, part, target in targets),
-        _speed(case, samples, TRIES, "step"),
-        _speed(case, samples, TRIES, "log-probs"),
-        *_shares(case, samples, shape, target=None),
-    ]
-
-
-def _large(case: Case, target: float | None, *, shares: bool) -> list[Outcome]:
-    samples, shape = _samples(case)
-    return [
-        _ratio(f"update, {case.label}", samples, "step", target),
-        _ratio(f"log-probs, {case.label}", samples, "log-probs", None),
-        _speed(case, samples, TRIES, "step"),
-        *(_shares(case, samples, shape, target=0.75) if shares else ()),
-    ]
-
-
-def _samples(case: Case) -> tuple[dict[str, list[Sample]], Shape]:
-    """Of every part by either trainer (``tries log-probs``), and of the matrix product."""
-    config = Config(hf_ckpt=str(case.model), kl_coef=0.001 if case.reference else 0.0, lr=0.0,
-                    max_tokens_per_gpu=case.packed)
-    trainers = {
-        name: Trainer(config, share=sharing) for name, sharing in ((TRIES, True), (ROWS, False))
-    }
-    variants: dict[str, Callable[[], Sample]] = {}
+def pocket_lines(rollout: str, target: float | None, rounds: int) -> list[Outcome]:
+    """The update, and both passes before it: the policy's log-probs and the reference's."""
+    rows = pocket_rows(rollout)
+    config = Config(hf_ckpt=str(POCKET), kl_coef=0.001, lr=0.0)
+    trainers = {"tries": Trainer(config), "rows": Trainer(config, share=False)}
+    old = trainers["tries"].log_probs(rows)
+    calls: dict[str, Callable[[], object]] = {}
     for name, trainer in trainers.items():
-        for part, call in _parts(trainer, case):
-            variants[f"{name} {part}"] = lambda call=call: timed(call)
-    variants["product"] = _product()
-    small = replace(case, rows=case.rows[:1])
-    for trainer in trainers.values():  # nobody pays for what the first call sets up
-        for _, call in _parts(trainer, small):
-            call()
-    variants["product"]()
-    return interleaved(variants, case.rounds), _shape(trainers[ROWS])
+        calls[f"{name} step"] = lambda t=trainer: t.train_step(rows, old, old)
+        calls[f"{name} passes"] = lambda t=trainer: (t.log_probs(rows), t.reference_log_probs(rows))
+    found = _samples(calls, rounds)
+    return [
+        ratio(NAME, f"update, pocket's {rollout} rollout: tries against rows", found["rows step"],
+              found["tries step"], target),
+        ratio(NAME, f"log-prob and reference passes, pocket's {rollout} rollout: tries against rows",
+              found["rows passes"], found["tries passes"], 5.0 if target else None),
+        _speed(f"update, pocket's {rollout} rollout, tries", rows, found["tries step"]),
+    ]
 
 
-def _parts(trainer: Trainer, case: Case) -> Iterator[tuple[str, Callable[[], object]]]:
-    known = trainer.log_probs(case.rows[:1])[0][:1]
-    old = [known * row.response_length for row in case.rows]  # any numbers: their values cost nothing
-    yield "log-probs", lambda: trainer.log_probs(case.rows)
-    if case.reference:
-        yield "reference", lambda: trainer.reference_log_probs(case.rows)
-    yield "step", lambda: trainer.train_step(case.rows, old, old if case.reference else None)
+def group_lines(size: str, folder: Path, siblings: int, target: float, rounds: int) -> list[Outcome]:
+    rows = group_rows(siblings, SIZES[size]["vocab_size"])
+    config = Config(hf_ckpt=str(random_model(size, folder)), kl_coef=0.0, lr=0.0, max_tokens_per_gpu=8192)
+    old = [row.log_probs for row in rows]
+    tries, plain = Trainer(config), Trainer(config, share=False)
+    found = _samples({"tries": lambda: tries.train_step(rows, old), "rows": lambda: plain.train_step(rows, old)},
+                     rounds)
+    what = f"update, {size}, G {siblings}, chunk {CHUNK}, memory {MEMORY}"
+    return [ratio(NAME, f"{what}: tries against rows", found["rows"], found["tries"], target),
+            _speed(f"{what}, tries", rows, found["tries"])]
 
 
-def _product() -> Callable[[], Sample]:
-    a, b = torch.randn(PRODUCT, PRODUCT), torch.randn(PRODUCT, PRODUCT)
-    return lambda: timed(lambda: [a @ b for _ in range(PRODUCTS)])
+def bfloat16_lines(folder: Path, rounds: int) -> list[Outcome]:
+    """SmolLM2-135M's shape in TRAIN_DTYPE=bfloat16 against float32, on all cores."""
+    what = "135M, bfloat16 against float32"
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    times = product_rate(torch.bfloat16) / product_rate(torch.float32)
+    if times < FASTER_BY:
+        return [Outcome(NAME, f"update, {what}", target=3.0,
+                        note=f"this processor multiplies bfloat16 at {times:.2f} of float32's rate")]
+    rows = group_rows(2, SIZES["135M"]["vocab_size"])
+    old = [row.log_probs for row in rows]
+    model = str(random_model("135M", folder))
+    calls: dict[str, Callable[[], object]] = {}
+    for name in ("float32", "bfloat16"):
+        trainer = Trainer(Config(hf_ckpt=model, kl_coef=0.0, lr=0.0, max_tokens_per_gpu=8192, train_dtype=name))
+        calls[f"{name} step"] = lambda t=trainer: t.train_step(rows, old)
+        calls[f"{name} log-probs"] = lambda t=trainer: t.log_probs(rows)
+    found = _samples(calls, rounds)
+    return [ratio(NAME, f"update, {what}", found["float32 step"], found["bfloat16 step"], 3.0),
+            ratio(NAME, f"log-probs, {what}", found["float32 log-probs"], found["bfloat16 log-probs"])]
 
 
-def _shape(trainer: Trainer) -> Shape:
-    model = trainer.model.config
-    body = sum(p.numel() for name, p in trainer.model.named_parameters() if p.dim() > 1 and ".layers." in name)
-    output = trainer.bridge.padded_vocab_size * model.hidden_size
-    return Shape(body, output, model.num_layers, model.kv_channels * model.num_attention_heads)
+def _samples(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[Sample]]:
+    for call in calls.values():  # nobody pays for what the first call sets up
+        call()
+    return interleaved({name: lambda c=call: timed(c) for name, call in calls.items()}, rounds)
 
 
-# --- lines --------------------------------------------------------------------------------------------------------
+def _speed(what: str, rows: Sequence[TrainRow], samples: Sequence[Sample]) -> Outcome:
+    tokens = sum(len(row.tokens) for row in rows)
+    return Outcome(NAME, what, tuple(tokens / s.cpu for s in samples), unit="tokens/s",
+                   note=f"row tokens a CPU second; {tokens:,} in {len(rows)} rows")
 
 
-def _added(samples: Mapping[str, Sequence[Sample]], *parts: str) -> dict[str, list[Sample]]:
-    """The passes of a rollout together, for either trainer, under the part ``passes``."""
-    return {
-        f"{name} passes": [
-            Sample(sum(s.cpu for s in one), sum(s.wall for s in one))
-            for one in zip(*(samples[f"{name} {part}"] for part in parts), strict=True)
-        ]
-        for name in (TRIES, ROWS)
-    }
+# --- rows and models ------------------------------------------------------------------------------------------------
 
 
-def _ratio(what: str, samples: Mapping[str, Sequence[Sample]], part: str, target: float | None) -> Outcome:
-    used = {name: samples[f"{name} {part}"] for name in (TRIES, ROWS)}
-    by_cpu, by_wall = faster(used[ROWS], used[TRIES])
-    return Outcome(NAME, f"{what}: tries against rows", tuple(by_cpu), target=target,
-                   wall=tuple(by_wall), samples=used)
+def pocket_rows(rollout: str) -> list[TrainRow]:
+    """Of the FIRST or the LAST rollout."""
+    packed = Path(__file__).with_name("pocket_rows.json.gz").read_bytes()
+    return rows_from_train_data(orjson.loads(gzip.decompress(packed))[rollout])
 
 
-def _speed(case: Case, samples: Mapping[str, Sequence[Sample]], name: str, part: str) -> Outcome:
-    tokens = sum(len(row.tokens) for row in case.rows)
-    used = samples[f"{name} {part}"]
-    return Outcome(NAME, f"{part}, {case.label}, {name}", tuple(tokens / s.cpu for s in used), unit="tokens/s",
-                   note=f"row tokens a CPU second; {tokens:,} in {len(case.rows)} rows, "
-                        f"{as_trees(case.rows).tokens:,} as trees")
+def group_rows(siblings: int, vocabulary: int) -> list[TrainRow]:
+    """One memory turn of a group, section first: 112 tokens of instruction and question and the chunk, which all
+    share, then each one's own memory, 20 tokens that are everybody's, and a reply as long as the memory."""
+    draw = random.Random(0)
+
+    def tokens(count: int) -> list[int]:
+        return draw.choices(range(vocabulary), k=count)
+
+    shared = tokens(112 + CHUNK)
+    return [
+        TrainRow(shared + tokens(MEMORY) + [5] * 20 + tokens(MEMORY), MEMORY, [1] * MEMORY, [-1.0] * MEMORY,
+                 1.0 if number % 2 else -1.0, number, MEMORY)
+        for number in range(siblings)
+    ]
 
 
-def _shares(case: Case, samples: Mapping[str, Sequence[Sample]], shape: Shape, target: float | None) -> list[Outcome]:
-    work: dict[str, Work] = {ROWS: as_rows(case.rows), TRIES: as_trees(case.rows)}
-    peaks = [2 * PRODUCT**3 * PRODUCTS / s.cpu for s in samples["product"]]
-    lines = []
-    for name in (ROWS, TRIES):
-        flops = shape.flops(work[name], backward=True)
-        used = samples[f"{name} step"]
-        values = tuple(flops / s.cpu / peak for s, peak in zip(used, peaks, strict=True))
-        lines.append(Outcome(NAME, f"share of a matrix product, step, {case.label}, {name}", values, unit="share",
-                             target=target,
-                             samples={"step": used, "product": samples["product"]},
-                             note=f"{flops / 1e9:,.0f} GFLOP; product {max(peaks) / 1e9:.0f} GFLOP/s"))
-    return lines
-
-
-if __name__ == "__main__":
-    print_alone(measure)
+def random_model(size: str, folder: Path) -> Path:
+    """A Qwen3 of random weights without a tokenizer: the trainer's speed does not depend on what it learned."""
+    if not (folder / size).exists():
+        config = Qwen3Config(**SIZES[size], head_dim=64, tie_word_embeddings=True, max_position_embeddings=8192)
+        Qwen3ForCausalLM(config).save_pretrained(folder / size)
+    return folder / size
