@@ -12,7 +12,7 @@ from mem_agent.config import Config, ConfigError
 from mem_agent.launch import plan
 from mem_agent.launch.find_host import find_host
 from mem_agent.launch.layout import GIB
-from mem_agent.launch.plan import ASSUMED_GIB, find_gpus, has_nvlink, has_sticky_router
+from mem_agent.launch.plan import ASSUMED_GIB, find_gpus, has_nvlink
 from mem_agent.launch.ray_job import machines, settle_ray_auth
 from mem_agent.tests.helpers.fake_host import make_host
 
@@ -90,19 +90,6 @@ def test_a_machine_without_nvlink_or_with_a_failing_driver_is_no_error(nvidia_sm
         assert has_nvlink() is nvlink
     with pytest.raises(ConfigError, match="NUM_GPUS"):
         find_gpus(Config())
-
-
-@pytest.mark.parametrize("field,expected", [("assignment_mode", True), ("policy", False)])
-def test_an_older_router_is_not_asked_to_stick(field, expected, tmp_path, monkeypatch):
-    (tmp_path / "sglang_router").mkdir()
-    (tmp_path / "sglang_router" / "__init__.py").touch()
-    (tmp_path / "sglang_router" / "launch_router.py").write_text(
-        f"import dataclasses\n@dataclasses.dataclass\nclass RouterArgs:\n    {field}: str = ''\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for name in ("sglang_router", "sglang_router.launch_router"):
-        monkeypatch.setitem(sys.modules, name, None)  # put back behind the test
-        del sys.modules[name]
-    assert has_sticky_router() is expected
 
 
 # --- a running cluster -----------------------------------------------------------------------------------------------

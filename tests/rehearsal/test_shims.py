@@ -10,7 +10,6 @@ import sys
 import types
 from pathlib import Path
 
-import pytest
 import torch
 
 from mem_agent.config import Config
@@ -114,14 +113,6 @@ def test_devices_are_logged_as_the_numbers_of_a_gpu(caplog):
     assert caplog.messages == ["device=0 of all"]
 
 
-# As vime 1a13bb8 runs it for the pocket recipe.
-SERVE = (
-    "vllm serve /models/m --tensor-parallel-size 1 --port 15000 --host 127.0.0.1 --seed 1 --trust-remote-code "
-    """--logprobs-mode processed_logprobs --weight-transfer-config '{"backend":"nccl"}' """
-    "--gpu-memory-utilization 0.7 --max-model-len 256"
-)
-
-
 def test_values_become_the_flags_that_differ_from_the_defaults():
     """As vime 0747f8e hands them to its child process."""
     values = {"trust_remote_code": True, "seed": 1, "host": "127.0.0.1", "tensor_parallel_size": 1, "tool": ["a", "b"],
@@ -133,9 +124,12 @@ def test_values_become_the_flags_that_differ_from_the_defaults():
     )
 
 
-@pytest.fixture
-def job(tmp_path):
-    """The environment of a job whose engines' Python prints the server that it would have become."""
+# As vime 1a13bb8 runs it for the pocket recipe.
+SERVE = """vllm serve /models/m --port 15000 --weight-transfer-config {"backend":"nccl"} --max-model-len 256"""
+
+
+def test_the_vllm_of_the_jobs_path_becomes_the_server(tmp_path):
+    """The engines' Python prints the server that it would have become."""
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\ncase "$*" in *api_server*) echo "$PYTHONPATH $*";; *) exec '
                       f'{shlex.quote(sys.executable)} "$@";; esac\n')
@@ -143,11 +137,7 @@ def job(tmp_path):
     (tmp_path / "mem_agent").symlink_to(Path(__file__).parents[2])
     job = os.environ | vime_shim.engine_variables(Config(), str(python))
     job["PYTHONPATH"] = f"{tmp_path}{os.pathsep}/megatron"
-    return job | cpu_variables(job)
-
-
-def test_the_vllm_of_the_jobs_path_becomes_the_server(job, tmp_path):
-    run = subprocess.run(["env", *shlex.split(SERVE)], env=job, capture_output=True, text=True)
+    run = subprocess.run(["env", *SERVE.split()], env=job | cpu_variables(job), capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     python_path, *command = run.stdout.splitlines()[-1].split()
     assert python_path == str(tmp_path), "neither the host nor what answers for CUDA is for the server"

@@ -1,4 +1,4 @@
-"""What is read of a host's log."""
+"""What is read off a host's log for the page and while it runs."""
 
 import math
 
