@@ -180,7 +180,7 @@ def _load_vocabulary(folder: Path, config: Config) -> Vocabulary:
 
     refuse_foreign_code(folder, config.trust_remote_code)
     with suppress(Exception):
-        return Vocabulary(PreTrainedTokenizerFast.from_pretrained(folder))
+        return Vocabulary(PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True))
     return load_vocabulary(folder, config.trust_remote_code)
 
 

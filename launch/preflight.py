@@ -85,8 +85,8 @@ def settings_problems(plan: Plan) -> list[str]:
     return _true({f"HOST_ARGS: {flag} cannot be used: {why}": flag in given for flag, why in refused.items()} | {
         f"EVAL_INTERVAL={config.eval_interval}: LOSS=sft runs without engines here; set EVAL_INTERVAL=0, and evaluate "
         "the converted model with run-eval.sh": config.supervised and config.eval_interval,
-        f"FULLY_ASYNC=1: the hosts' asynchronous rollout knows no {', '.join(unknown)}; unset what you have set":
-            config.fully_async and unknown,
+        f"FULLY_ASYNC=1: the hosts' asynchronous rollout does not know {', '.join(unknown)}; set that back to its "
+        "default, or FULLY_ASYNC=0": config.fully_async and unknown,
         f"{slices}: vime takes no rows counted from the end; give their numbers from the start":
             config.host == "vime" and slices,
         f"RAY_ADDRESS={config.ray_address!r}: give its job server's address, http://HEAD:8265":

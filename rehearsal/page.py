@@ -116,9 +116,7 @@ def report(rehearsal: Rehearsal, seen: Seen, wrong: Sequence[str]) -> str:
 def deviations(rehearsal: Rehearsal) -> str:
     """What is known before anything is run."""
     rows = differences(rehearsal.cluster, rehearsal.here)
-    return "\n".join([
-        "## Every deviation of settings", "", _table(("setting or flag", "cluster", "here"), rows), "",
-    ])
+    return f"## Every deviation of settings\n\n{_table(('setting or flag', 'cluster', 'here'), rows)}\n"
 
 
 def faults(rehearsal: Rehearsal, seen: Seen) -> list[str]:

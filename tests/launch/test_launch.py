@@ -17,7 +17,7 @@ from mem_agent.launch import launch, preflight
 from mem_agent.launch import plan as planning
 from mem_agent.launch.arguments import prompt_file
 from mem_agent.system.errors import MemAgentError
-from mem_agent.tests.helpers.fake_host import GPU_GIB, OUTSIDE, RECIPES, ROW, make_host, recipe, settings
+from mem_agent.tests.helpers.fake_host import GPU_GIB, OUTSIDE, RECIPES, make_host, recipe, settings
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GPUS = {"qwen2.5-7b": (4, 8), "qwen3-0.6b-24gb": (1, 1), "rememr1-qwen2.5-3b": (2, 8), "rememr1-qwen2.5-7b": (4, 8),
@@ -109,16 +109,6 @@ def test_the_users_arguments_come_last_split_as_in_a_shell_and_the_layout_fits_t
                          HOST_ARGS="--context-parallel-size 2 --wandb-group 'my run'"))
     assert made.command[-2:] == ["--wandb-group", "my run"] and made.layout.cp == 2
     assert value(made, "--save") == f"{tmp_path}/a run"
-
-
-def test_rows_that_are_conversations_reach_the_hooks_as_they_are(tmp_path):
-    """Hosts hand on a list under --input-key as it is, unless they are told to render it or to look for images."""
-    row = '{"prompt": [{"role": "user", "content": "q"}], "label": "a", "metadata": {}}\n'
-    env = settings(tmp_path, AGENT="chat", MEM_MAX_QUESTION="300", MEM_MAX_FINAL="200")
-    (tmp_path / "train.jsonl").write_text(row + ROW * 199)
-    made = plan(env)
-    assert value(made, "--input-key") == "prompt" and problems(env) == []
-    assert 500 < made.config.engine_max_len < 600  # the longest turn, to the next 64
 
 
 # --- what a plan is made of -----------------------------------------------------------------------------------------
