@@ -8,100 +8,92 @@ here.
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
+from shlex import quote
 
 from ..config import Config, ConfigError
 from ..data.document_store import row_slice, without_slice
 from ..data.shards import is_sharded
 from ..system.plugins import shell_words
-from .checkout import Checkout
 from .layout import ENGINE_MEMORY, Layout
 
 TRAINER_INIT = "--custom-megatron-init-path"
-Group = list[str]
+_BUSY_ENGINE = 32
+"""Trajectories that keep one engine busy."""
 
 
 def build_arguments(
-    config: Config, checkout: Checkout, model: list[str], layout: Layout, settings: Path, sticky_router: bool
-) -> dict[str, Group]:
+    config: Config, model: list[str], layout: Layout, settings: Path, sticky_router: bool
+) -> dict[str, list[str]]:
     """Flags by group, in order.
 
     Args:
-        config: with absolute paths and ``engine_max_len`` settled.
+        config: with absolute paths, HOST and ``engine_max_len`` settled.
         settings: the YAML that carries ``config`` to every worker.
         sticky_router: the installed sglang-router can keep a routing key at one engine.
     """
-    groups = {
-        "model": model,
+    texts = {
         "checkpoint": _checkpoint(config),
         "hooks": _hooks(config, layout, settings),
         "rollout": _rollout(config),
-        "loss": _sft() if config.supervised else _grpo(config),
+        "loss": _SFT if config.supervised else _grpo(config),
         "optimizer": _optimizer(config),
         "performance": _performance(layout),
         "gpus": _gpus(layout),
-        "engine": [] if config.supervised else _engine(config, checkout, sticky_router),
-        "asynchronous": _asynchronous(config, checkout, layout) if config.fully_async and layout.rollout_gpus else [],
-        "evaluation": _evaluation(config) if config.eval_interval else [],
+        "engine": "" if config.supervised else _engine(config, sticky_router),
+        "asynchronous": _asynchronous(config, layout) if config.fully_async and layout.rollout_gpus else "",
+        "evaluation": _evaluation(config) if config.eval_interval else "",
         "tracker": _tracker(config),
-        "host_args": shell_words("HOST_ARGS", config.host_args),  # the last one wins
     }
+    groups = {"model": model} | {name: shlex.split(text) for name, text in texts.items()}
+    groups["host_args"] = shell_words("HOST_ARGS", config.host_args)  # the last one wins
     return {name: group for name, group in groups.items() if group}
 
 
-def _flags(text: str) -> Group:
-    """Flags as one writes them in a shell script; values hold no blanks."""
-    return text.split()
-
-
-def _checkpoint(config: Config) -> Group:
+def _checkpoint(config: Config) -> str:
     """``--load`` is the run's own folder: without a checkpoint in it hosts start from ``--ref-load``."""
-    return [
-        "--hf-checkpoint", config.hf_ckpt,
-        "--ref-load", config.torch_dist,
-        "--load", config.save_path,
-        "--save", config.save_path,
-        "--save-interval", str(config.save_interval),
-    ]
+    run = quote(config.save_path)
+    return f"""
+        --hf-checkpoint {quote(config.hf_ckpt)} --ref-load {quote(config.torch_dist)}
+        --load {run} --save {run} --save-interval {config.save_interval}
+    """
 
 
-def _hooks(config: Config, layout: Layout, settings: Path) -> Group:
-    group = _flags("""
+def _hooks(config: Config, layout: Layout, settings: Path) -> str:
+    text = f"""
         --custom-generate-function-path mem_agent.rollout.generate
         --custom-rm-path mem_agent.rollout.reward_func
         --custom-convert-samples-to-train-data-path mem_agent.custom_convert.custom_convert
         --eval-function-path mem_agent.rollout.evaluate
         --custom-rollout-log-function-path mem_agent.rollout.log_rollout
         --custom-eval-rollout-log-function-path mem_agent.rollout.log_eval
-    """)
-    group += ["--custom-config-path", str(settings)]
+        --custom-config-path {quote(str(settings))}
+    """
     if config.supervised:
-        group += ["--rollout-function-path", "mem_agent.rollout.rollout_of_given_replies"]
+        text += " --rollout-function-path mem_agent.rollout.rollout_of_given_replies"
     elif config.dynamic_filter == "nonzero_std":
-        group += ["--dynamic-sampling-filter-path", "mem_agent.rollout.nonzero_std"]
+        text += " --dynamic-sampling-filter-path mem_agent.rollout.nonzero_std"
     if config.fully_async:
-        group += ["--rollout-function-path", "mem_agent.rollout.rollout_fully_async"]
+        text += " --rollout-function-path mem_agent.rollout.rollout_fully_async"
     if config.compares_with_reference and not layout.colocate:  # see hooks.host_fixes
-        group += [TRAINER_INIT, "mem_agent.rollout.keep_policy"]
-    return group
+        text += f" {TRAINER_INIT} mem_agent.rollout.keep_policy"
+    return text
 
 
-def _rollout(config: Config) -> Group:
+def _rollout(config: Config) -> str:
     """Hosts hand on a row's ``prompt`` as it is, a list of messages too, as long as they are not told to render it."""
-    shuffle = "--rollout-shuffle" if config.rollout_shuffle else ""
-    group = ["--prompt-data", prompt_file(config)] + _flags(f"""
-        --input-key prompt --label-key label --metadata-key metadata
-        {shuffle} --rollout-seed {config.seed} --seed {config.seed}
-        --num-rollout {config.num_rollout}
-        --rollout-batch-size {config.rollout_batch_size} --n-samples-per-prompt {config.group_size}
+    over_sampling = config.over_sampling_batch_size
+    return f"""
+        --prompt-data {quote(prompt_file(config))} --input-key prompt --label-key label --metadata-key metadata
+        {"--rollout-shuffle" if config.rollout_shuffle else ""} --rollout-seed {config.seed} --seed {config.seed}
+        --num-rollout {config.num_rollout} --rollout-batch-size {config.rollout_batch_size}
+        --n-samples-per-prompt {config.group_size} --global-batch-size {config.step_trajectories}
         --num-steps-per-rollout {config.trajectories_per_rollout // config.step_trajectories}
-        --global-batch-size {config.step_trajectories}
-        --rollout-max-response-len {max(config.mem_max_memory, config.mem_max_final)}
+        --rollout-max-response-len {_longest_reply(config)}
         --rollout-temperature {config.temperature:g} --rollout-top-p 1.0
-    """)
-    if config.over_sampling_batch_size:
-        group += ["--over-sampling-batch-size", str(config.over_sampling_batch_size)]
-    return group
+        {f"--over-sampling-batch-size {over_sampling}" if over_sampling else ""}
+    """
 
 
 def prompt_file(config: Config) -> str:
@@ -117,68 +109,62 @@ def prompt_file(config: Config) -> str:
     return str(Path(config.save_path) / "launch" / "train.parquet")
 
 
-def _sft() -> Group:
-    """The hosts' cross entropy, mean over tokens, without engines, log-probs and advantages. Their mean counts a fully
-    masked row as one token.
+def _longest_reply(config: Config) -> int:
+    return max(config.mem_max_memory, config.mem_max_final)
+
+
+_SFT = "--loss-type sft_loss --calculate-per-token-loss --disable-compute-advantages-and-returns --debug-train-only"
+"""The hosts' cross entropy, mean over tokens, without engines, log-probs and advantages. Their mean counts a fully
+masked row as one token.
+"""
+
+
+def _grpo(config: Config) -> str:
+    kl = f"--use-kl-loss --kl-loss-coef {config.kl_coef:g} --kl-loss-type low_var_kl" if config.kl_coef > 0 else ""
+    return f"""
+        --advantage-estimator grpo --entropy-coef 0.0
+        --eps-clip {config.eps_clip:g} --eps-clip-high {config.eps_clip_high:g}
+        {f"--eps-clip-c {config.eps_clip_c:g}" if config.eps_clip_c else ""}
+        {kl}
+        {"--calculate-per-token-loss" if config.loss_agg == "token" else ""}
+        {"--use-tis" if config.fully_async else ""}
     """
-    return _flags("--loss-type sft_loss --calculate-per-token-loss --disable-compute-advantages-and-returns "
-                  "--debug-train-only")
 
 
-def _grpo(config: Config) -> Group:
-    group = _flags(f"""
-        --advantage-estimator grpo --eps-clip {config.eps_clip:g} --eps-clip-high {config.eps_clip_high:g}
-        --entropy-coef 0.0
-    """)
-    if config.eps_clip_c:
-        group += ["--eps-clip-c", f"{config.eps_clip_c:g}"]
-    if config.kl_coef > 0:
-        group += _flags(f"--use-kl-loss --kl-loss-coef {config.kl_coef:g} --kl-loss-type low_var_kl")
-    if config.loss_agg == "token":
-        group += ["--calculate-per-token-loss"]
-    if config.fully_async:
-        group += ["--use-tis"]
-    return group
-
-
-def _optimizer(config: Config) -> Group:
+def _optimizer(config: Config) -> str:
     """Megatron refuses a checkpoint of another schedule, and hosts size theirs by the rollouts: without the override
     no run could be continued with another NUM_ROLLOUT, LR or batch.
     """
-    return _flags(f"""
-        --optimizer adam
-        --lr {config.lr:g} --lr-decay-style constant --lr-warmup-iters {config.lr_warmup_steps}
-        --override-opt-param-scheduler
+    return f"""
+        --optimizer adam --lr {config.lr:g} --lr-decay-style constant
+        --lr-warmup-iters {config.lr_warmup_steps} --override-opt-param-scheduler --clip-grad {config.clip_grad:g}
         --weight-decay {config.weight_decay:g} --adam-beta1 0.9 --adam-beta2 {config.adam_beta2:g}
-        --clip-grad {config.clip_grad:g}
-    """)
+    """
 
 
-def _performance(layout: Layout) -> Group:
+def _performance(layout: Layout) -> str:
     """Rows of one trajectory differ in number and length, which only dynamic batches can divide."""
-    return _flags(f"""
-        --tensor-model-parallel-size {layout.tp}
-        --pipeline-model-parallel-size {layout.pp}
-        --context-parallel-size {layout.cp}
-        --expert-model-parallel-size 1 --expert-tensor-parallel-size 1
+    return f"""
+        --tensor-model-parallel-size {layout.tp} --pipeline-model-parallel-size {layout.pp}
+        --context-parallel-size {layout.cp} --expert-model-parallel-size 1 --expert-tensor-parallel-size 1
         --recompute-granularity full --recompute-method uniform --recompute-num-layers 1
         --use-dynamic-batch-size --max-tokens-per-gpu {layout.tokens_per_gpu} --balance-data
         --attention-dropout 0.0 --hidden-dropout 0.0
         --accumulate-allreduce-grads-in-fp32 --attention-softmax-in-fp32 --attention-backend flash
         {"--sequence-parallel" if layout.tp > 1 else ""}
-    """)
+    """
 
 
-def _gpus(layout: Layout) -> Group:
+def _gpus(layout: Layout) -> str:
     sampling = f"--rollout-num-gpus {layout.rollout_gpus} --rollout-num-gpus-per-engine {layout.engine_gpus}"
-    return _flags(f"""
+    return f"""
         --actor-num-nodes {layout.train_nodes} --actor-num-gpus-per-node {layout.train_per_node}
         {sampling if layout.rollout_gpus else ""}
         --num-gpus-per-node {layout.gpus_per_node} {"--colocate" if layout.colocate else ""}
-    """)
+    """
 
 
-def _engine(config: Config, checkout: Checkout, sticky_router: bool) -> Group:
+def _engine(config: Config, sticky_router: bool) -> str:
     """Engines, and a router that keeps siblings at one engine, where they share the prefix cache.
 
     slime: ``manual`` keeps them by their ``X-SMG-Routing-Key``; ``min_load`` chooses that engine, by the requests in
@@ -189,19 +175,15 @@ def _engine(config: Config, checkout: Checkout, sticky_router: bool) -> Group:
     has none, and overwrites what ``--router-policy`` says. With a key for each chunk an uneven split lasts a chunk and
     not a rollout.
     """
-    memory, length = f"{ENGINE_MEMORY:g}", config.engine_max_len
-    if checkout.name == "slime":
+    if config.host == "slime":
         router = "--router-policy manual --router-assignment-mode min_load" if sticky_router else ""
-        return _flags(f"--sglang-mem-fraction-static {memory} --sglang-context-length {length} {router}")
-    return _flags(f"--vllm-gpu-memory-utilization {memory} --vllm-max-model-len {length} "
-                  "--vllm-router-policy consistent_hash")
+        return (f"--sglang-mem-fraction-static {ENGINE_MEMORY:g} --sglang-context-length {config.engine_max_len} "
+                f"{router}")
+    return (f"--vllm-gpu-memory-utilization {ENGINE_MEMORY:g} --vllm-max-model-len {config.engine_max_len} "
+            "--vllm-router-policy consistent_hash")
 
 
-_BUSY_ENGINE = 32
-"""Trajectories that keep one engine busy."""
-
-
-def _asynchronous(config: Config, checkout: Checkout, layout: Layout) -> Group:
+def _asynchronous(config: Config, layout: Layout) -> str:
     """Bound how old samples get, by what a rollout consumes or what keeps the engines busy.
 
     The host's one number for each engine limits the trajectories being sampled, and the groups its worker has drawn.
@@ -209,32 +191,28 @@ def _asynchronous(config: Config, checkout: Checkout, layout: Layout) -> Group:
     hosts' own 512 could be dozens. vime's has no such stop, and rollouts drop what they do not take; so there
     it is a batch and a quarter.
     """
-    engines = layout.rollout_gpus // layout.engine_gpus
-    batch = config.rollout_batch_size
-    flag, groups = {
-        "slime": ("--sglang-server-concurrency", 2 * batch),
-        "vime": ("--vllm-server-concurrency", batch + -(-batch // 4)),
-    }[checkout.name]
-    return [flag, str(max(-(-groups // engines), _BUSY_ENGINE))]
+    batch, engines = config.rollout_batch_size, layout.rollout_gpus // layout.engine_gpus
+    groups = 2 * batch if config.host == "slime" else batch + -(-batch // 4)
+    engine = "sglang" if config.host == "slime" else "vllm"
+    return f"--{engine}-server-concurrency {max(-(-groups // engines), _BUSY_ENGINE)}"
 
 
-def _evaluation(config: Config) -> Group:
+def _evaluation(config: Config) -> str:
     """Each file of EVAL_DATA is a set by its own name."""
-    group = ["--eval-interval", str(config.eval_interval), "--eval-prompt-data"]
-    for path in config.eval_files:
-        group += [Path(path).stem, path]
-    return group + _flags(f"""
+    sets = shlex.join(word for path in config.eval_files for word in (Path(path).stem, path))
+    return f"""
+        --eval-interval {config.eval_interval} --eval-prompt-data {sets}
         --n-samples-per-eval-prompt {config.eval_samples}
         --eval-temperature {config.eval_temperature:g} --eval-top-p {config.eval_top_p:g}
-        --eval-max-response-len {max(config.mem_max_memory, config.mem_max_final)}
-    """)
+        --eval-max-response-len {_longest_reply(config)}
+    """
 
 
-def _tracker(config: Config) -> Group:
-    name = Path(config.save_path).name
+def _tracker(config: Config) -> str:
+    name = quote(Path(config.save_path).name)
     if config.tracker == "wandb":
-        project = os.environ.get("WANDB_PROJECT", "mem_agent")
-        return ["--use-wandb", "--wandb-project", project, "--wandb-group", name]
+        project = quote(os.environ.get("WANDB_PROJECT", "mem_agent"))
+        return f"--use-wandb --wandb-project {project} --wandb-group {name}"
     if config.tracker == "tensorboard":
-        return ["--use-tensorboard", "--tb-project-name", "mem_agent", "--tb-experiment-name", name]
-    return []
+        return f"--use-tensorboard --tb-project-name mem_agent --tb-experiment-name {name}"
+    return ""

@@ -64,29 +64,28 @@ def convert(plan: Plan, command: Sequence[str]) -> int:
 
 
 def join_shards(config: Config) -> None:
-    """Write ``prompt_file`` from shards, a row group at a time: rows and their order are those of the shards.
+    """Write ``prompt_file`` from shards, batch by batch: rows and their order are those of the shards.
 
     Documents stay where they are; a link beside the copy leads to them. Raises ConfigError, ShardError.
     """
-    import pyarrow.parquet as pq
-
     target = Path(prompt_file(config))
     if not is_sharded(config.train_data):
         return
+    import pyarrow.parquet as pq
+    from pyarrow.dataset import dataset
+
     files = training_files(config.train_data)
     schema = pq.read_schema(files[0])
+    if other := [path for path in files if pq.read_schema(path) != schema]:
+        raise ConfigError(f"TRAIN_DATA: {other[0]} has other columns than {files[0].name}; a host reads both as one "
+                          "file, so prepare them together")
     target.parent.mkdir(parents=True, exist_ok=True)
     documents = store_folder(target)
     documents.unlink(missing_ok=True)
     documents.symlink_to(store_folder(config.train_data).absolute())
     with replacing(target) as out, pq.ParquetWriter(out, schema, compression="zstd") as writer:
-        for path in files:
-            shard = pq.ParquetFile(path)
-            if shard.schema_arrow != schema:
-                raise ConfigError(f"TRAIN_DATA: {path} has other columns than {files[0].name}; a host reads both "
-                                  "as one file, so prepare them together")
-            for group in range(shard.num_row_groups):
-                writer.write_table(shard.read_row_group(group))
+        for batch in dataset(files).to_batches():
+            writer.write_batch(batch)
 
 
 def write_records(plan: Plan) -> None:
@@ -109,23 +108,21 @@ def write_records(plan: Plan) -> None:
 def print_plan(plan: Plan, conversion: Sequence[str] = ()) -> None:
     """Print what would be written and run, in order, as shell and YAML; ``conversion`` is the last command."""
     config, gpus = plan.config, plan.layout.gpus_per_node
-    print(f"# {plan.checkout.name} in {plan.checkout.root}, model described by {plan.family or 'its config.json'}")
+    print(f"# {config.host} in {config.host_root}, model described by {plan.family or 'its config.json'}")
     print(f"# {plan.layout}")
     print("# --- config of every worker, except settings that are their defaults")
     default = Config().to_mapping()
     changed = {name: value for name, value in config.to_mapping().items() if value != default[name]}
     print(yaml.safe_dump({"mem_agent": changed}, sort_keys=False), end="")
     print("# --- environment of every worker")
-    for name, value in plan.variables.items():
-        print(f"{name}={shlex.quote(value)}")
+    print(*(f"{name}={shlex.quote(value)}" for name, value in plan.variables.items()), sep="\n")
     print("# --- commands")
     if not plan.has_reference:
         print(_shell(plan.conversion))
     if not config.ray_address:
-        variables = [f"{name}={value}" for name, value in ray_job.head_variables(config).items()]
-        print(*variables, _shell(ray_job.head_command(config, plan.ports, gpus, plan.cpus)))
+        print(_shell(ray_job.head_command(config, plan.ports, gpus, plan.cpus)))
     if config.num_nodes > 1 and not config.ray_address:
-        print(f"# on each other machine: {_shell(ray_job.worker_command(config, gpus))}")
+        print(f"# on each other machine: {ray_job.worker_command(config, gpus)}")
     address = ray_job.job_address(config, plan.ports)
     print(_shell(ray_job.submit_command(address, "mem_agent-TIME", plan.folder / "runtime_env.yaml", plan.command)))
     if conversion:

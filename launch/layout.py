@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from itertools import product
 
 from ..config import Config, ConfigError
 from ..system.plugins import shell_words
@@ -127,44 +126,39 @@ def _split(gpus: Gpus, given: argparse.Namespace, config: Config) -> tuple[Gpus,
 def _train_sizes(
     model: ModelSize, gpus: Gpus, longest_row: int, given: argparse.Namespace, config: Config
 ) -> tuple[int, int, int, int]:
-    """(tp, cp, pp, tokens per GPU)."""
-    sizes = _divisions(model, gpus, given, config.tp)
+    """(tp, cp, pp, tokens per GPU): the first sizes that hold the longest row, in the order of preference."""
+    divisions = [
+        (tp, cp, pp)
+        for pp in _powers(gpus.total, given.pp)
+        for cp in _powers(gpus.total, given.cp)
+        for tp in _powers(gpus.per_node, config.tp)
+        if gpus.total % (tp * cp * pp) == 0 and _splits_heads(model, tp) and model.layers % pp == 0
+    ]
+    if not divisions:
+        raise ConfigError(f"TP={config.tp}, and by HOST_ARGS context parallel {given.cp} and pipeline parallel "
+                          f"{given.pp} (0: any), do not divide {gpus.total} training GPUs, {model.heads} heads, "
+                          f"{model.kv_heads} key-value heads and {model.layers} layers")
     if config.tp and given.cp and given.pp and config.max_tokens_per_gpu:
-        return (*sizes[0], config.max_tokens_per_gpu)  # all given: the user knows better than the estimate
+        return (*divisions[0], config.max_tokens_per_gpu)  # all given: the user knows better than the estimate
+    # Peak bytes, measured on the hosts' own loss functions (slime 624b824, vime 0747f8e, which clones).
+    logit = (22 if config.host == "vime" else 12) + (4 if config.temperature != 1 else 0)
     longest = 0
-    for tp, cp, pp in sizes:
+    for tp, cp, pp in divisions:
         held = model.parameters * (6 / (tp * pp) + 12 / gpus.total)
         if held > 0.5 * gpus.memory:
             continue
-        tokens = int((0.85 * gpus.memory - held) / _bytes_per_token(model, tp, pp, logit_bytes(config)))
-        share = -(-longest_row // cp)
+        per_token = logit * model.vocab / tp + 2 * model.hidden * model.layers / (tp * pp) + 68 * model.hidden / tp
+        tokens, share = int((0.85 * gpus.memory - held) / per_token), -(-longest_row // cp)
         if tokens >= share:
             return tp, cp, pp, config.max_tokens_per_gpu or min(tokens, _MOST_ROWS * share)
         longest = max(longest, tokens * cp)
-    what = f"rows of {longest_row} tokens" if longest else f"{model.parameters / 1e9:.1f}e9 parameters"
     enough = -(-model.parameters * 18 // (0.5 * gpus.memory))
-    remedy = (f"they hold {longest}; lower MEM_CHUNK_TOKENS or MEM_MAX_MEMORY, use more GPUs" if longest
-              else f"use {enough:.0f} or more, a smaller model")
-    raise ConfigError(f"{what} do not fit {gpus.total} training GPUs of {gpus.memory / GIB:.0f} GiB; "
-                      f"{remedy}, or give TP, MAX_TOKENS_PER_GPU and, in HOST_ARGS, "
+    what, remedy = f"rows of {longest_row} tokens", f"they hold {longest}; lower MEM_CHUNK_TOKENS, use more GPUs"
+    if not longest:
+        what, remedy = f"{model.parameters / 1e9:.1f}e9 parameters", f"use {enough:.0f} or more, a smaller model"
+    raise ConfigError(f"{what} do not fit {gpus.total} training GPUs of {gpus.memory / GIB:.0f} GiB; {remedy}, "
+                      "or give TP, MAX_TOKENS_PER_GPU and, in HOST_ARGS, "
                       "--context-parallel-size and --pipeline-model-parallel-size, all four")
-
-
-def _divisions(model: ModelSize, gpus: Gpus, given: argparse.Namespace, given_tp: int) -> list[tuple[int, int, int]]:
-    """(tp, cp, pp) that divide model and GPUs, in the order in which they are preferred."""
-    tps = [given_tp] if given_tp else _powers(gpus.per_node)
-    cps = [given.cp] if given.cp else _powers(gpus.total)
-    pps = [given.pp] if given.pp else _powers(gpus.total)
-    found = [
-        (tp, cp, pp)
-        for pp, cp, tp in product(pps, cps, tps)
-        if gpus.total % (tp * cp * pp) == 0 and _splits_heads(model, tp) and model.layers % pp == 0
-    ]
-    if not found:
-        raise ConfigError(f"TP={given_tp}, and by HOST_ARGS context parallel {given.cp} and pipeline parallel "
-                          f"{given.pp} (0: any), do not divide {gpus.total} training GPUs, {model.heads} heads, "
-                          f"{model.kv_heads} key-value heads and {model.layers} layers")
-    return found
 
 
 def _engine_gpus(model: ModelSize, gpus: Gpus, given: argparse.Namespace) -> int:
@@ -176,19 +170,11 @@ def _engine_gpus(model: ModelSize, gpus: Gpus, given: argparse.Namespace) -> int
                       "of one machine; give --rollout-num-gpus-per-engine in HOST_ARGS")
 
 
-def logit_bytes(config: Config) -> int:
-    """Peak bytes per logit, measured on the hosts' own loss functions (slime 624b824, vime 0747f8e, which clones)."""
-    return (22 if config.host == "vime" else 12) + (4 if config.temperature != 1 else 0)
-
-
-def _bytes_per_token(model: ModelSize, tp: int, pp: int, logit_bytes: int) -> float:
-    return logit_bytes * model.vocab / tp + 2 * model.hidden * model.layers / (tp * pp) + 68 * model.hidden / tp
-
-
 def _splits_heads(model: ModelSize, n: int) -> bool:
     """Query heads divide, and key-value heads divide or repeat evenly."""
     return model.heads % n == 0 and (model.kv_heads % n == 0 or n % model.kv_heads == 0)
 
 
-def _powers(limit: int) -> list[int]:
-    return [2**i for i in range(limit.bit_length())]
+def _powers(limit: int, given: int = 0) -> list[int]:
+    """What is given, else the powers of two up to ``limit``."""
+    return [given] if given else [2**i for i in range(limit.bit_length())]

@@ -1,9 +1,11 @@
-"""Megatron's description of a model, taken from the host's own ``scripts/models/<family>.sh``.
+"""Megatron's description of a model: that of the host's own ``scripts/models/<family>.sh``, or of its ``config.json``.
 
-A family fits a Hugging Face folder when every number that decides tensor shapes and numerics agrees. The rotary base
-alone is given to Megatron from ``config.json``, after the script's own: fine-tuned variants differ in nothing else.
-Where none fits (Qwen2.5-14B has none in either host), or several that differ, the description of a known kind of dense
-decoder is made from ``config.json``; a test holds such descriptions to the hosts' scripts.
+Both stand on the same facts: every number that decides tensor shapes and numerics (``_numbers``), and the switches
+that set the known dense decoders apart (``_switches``). A script fits if it says the same; it may say more, such as
+the factors of scaled rotary positions. The rotary base is that of ``config.json``, given behind the script's own
+where they differ: fine-tuned variants differ in nothing else. Where no script fits (Qwen2.5-14B has none in either
+host), or several that differ, a dense decoder of a known kind is described by those facts; a test holds such
+descriptions to the hosts' scripts.
 """
 
 from __future__ import annotations
@@ -29,8 +31,14 @@ CONFIG_KEYS = {
     "--kv-channels": "head_dim",
     "--norm-epsilon": "rms_norm_eps",
 }
-_OF_KIND = {"qwen3": ["--qk-layernorm"], "qwen2": ["--add-qkv-bias"], "llama": []}
+_OPTIONAL = ("--num-query-groups", "--kv-channels", "--vocab-size")
+"""Where a script has none of these, Megatron takes what transformers does."""
+_OF_KIND = {"qwen3": "--qk-layernorm", "qwen2": "--add-qkv-bias", "llama": ""}
 """What sets the known dense decoders apart in Megatron, by ``model_type``."""
+_UNTIED, _SCALED = "--untie-embeddings-and-output-weights", "--use-rope-scaling"
+_SWITCHES = {"--qk-layernorm", "--add-qkv-bias", _UNTIED, _SCALED, "--num-experts"}
+_DENSE = ("--swiglu", "--use-rotary-position-embeddings", "--disable-bias-linear", "--group-query-attention",
+          "--normalization", "RMSNorm")
 _NEEDED = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size", "rope_theta")
 
 
@@ -77,26 +85,20 @@ def model_args(scripts: Path, content: Mapping[str, Any]) -> tuple[str, list[str
         ConfigError: no script fits, or several that differ, and it is no dense decoder of a known kind.
     """
     read = {script.stem: _read_script(script) for script in sorted(scripts.glob("*.sh"))}
-    fitting = {name: found for name, found in read.items() if found and _fits(found, content)}
-    exact = {name: found for name, found in fitting.items() if _same_rotary_base(found, content)} or fitting
-    if len({tuple(found) for found in exact.values()}) == 1:
-        name, found = next(iter(exact.items()))
-        return name, _with_rotary_base(found, content)
+    fitting = {name: _with_rotary_base(found, content) for name, found in read.items() if _fits(found, content)}
+    if len({frozenset(flag_values(found).items()) for found in fitting.values()}) == 1:
+        return min(fitting.items(), key=lambda pair: len(pair[1]))  # the one whose own rotary base is the model's
     return "", describe(content)
 
 
 def describe(content: Mapping[str, Any]) -> list[str]:
     """Megatron's description of a dense decoder from its ``config.json`` alone. Raises ConfigError for other kinds."""
-    kind, rope = str(content.get("model_type")), _rope_scaling(content)
-    if kind not in _OF_KIND or rope != "default":
-        raise ConfigError(f"HF_CKPT: no one script of the host fits a model of type {kind!r} with {rope} rotary "
+    kind, switches = content.get("model_type"), _switches(content)
+    if kind not in _OF_KIND or _SCALED in switches:
+        raise ConfigError(f"HF_CKPT: no one script of the host fits a model of type {kind!r} with its rotary "
                           f"positions; without a script {', '.join(_OF_KIND)} with default ones can be trained")
-    found = ["--swiglu", "--use-rotary-position-embeddings", "--disable-bias-linear", "--group-query-attention",
-             "--normalization", "RMSNorm", *_OF_KIND[kind]]
-    found += [str(item) for pair in _numbers(content).items() for item in pair]
-    if not content.get("tie_word_embeddings"):
-        found += ["--untie-embeddings-and-output-weights"]
-    return _with_rotary_base([*found, "--rotary-base", "10000"], content)
+    numbers = [str(item) for pair in _numbers(content).items() for item in pair]
+    return _with_rotary_base([*_DENSE, *sorted(switches), *numbers, "--rotary-base", "10000"], content)
 
 
 def _numbers(content: Mapping[str, Any]) -> dict[str, float]:
@@ -106,19 +108,30 @@ def _numbers(content: Mapping[str, Any]) -> dict[str, float]:
     return {flag: content.get(key) or default[key] for flag, key in CONFIG_KEYS.items()}
 
 
-def _rope_scaling(content: Mapping[str, Any]) -> str:
+def _switches(content: Mapping[str, Any]) -> set[str]:
+    """Those of ``_SWITCHES`` that the model needs."""
     rope = content.get("rope_scaling") or content.get("rope_parameters") or {}
-    return rope.get("rope_type", rope.get("type", "default"))
+    needed = {
+        _OF_KIND.get(str(content.get("model_type")), ""): True,
+        _UNTIED: not content.get("tie_word_embeddings"),
+        _SCALED: rope.get("rope_type", rope.get("type", "default")) != "default",
+    }
+    return {flag for flag, is_needed in needed.items() if flag and is_needed}
 
 
-def _same_rotary_base(found: Sequence[str], content: Mapping[str, Any]) -> bool:
-    return float(flag_values(found).get("--rotary-base", 10000)) == float(content["rope_theta"])
+def _fits(found: Sequence[str], content: Mapping[str, Any]) -> bool:
+    """Whether a script's numbers and switches are the model's."""
+    flags = flag_values(found)
+    derived = _numbers({**content, "num_key_value_heads": 0, "head_dim": 0})
+    silent = {flag: str(derived[flag]) for flag in _OPTIONAL}
+    numbers = {flag: float(flags.get(flag) or silent.get(flag, "nan")) for flag in CONFIG_KEYS}
+    return numbers == _numbers(content) and _SWITCHES & flags.keys() == _switches(content)
 
 
 def _with_rotary_base(found: list[str], content: Mapping[str, Any]) -> list[str]:
-    if _same_rotary_base(found, content):
-        return found
     base = content["rope_theta"]
+    if float(flag_values(found).get("--rotary-base", 10000)) == float(base):
+        return found
     if base != int(base):
         raise ConfigError(f"HF_CKPT: config.json has rope_theta={base}; Megatron's --rotary-base takes whole numbers")
     return [*found, "--rotary-base", str(int(base))]
@@ -130,23 +143,6 @@ def _read_script(script: Path) -> list[str]:
     done = subprocess.run(["bash", "-c", read, "bash", str(script)], env={"PATH": os.environ["PATH"]},
                           capture_output=True, text=True, stdin=subprocess.DEVNULL)
     return [] if done.returncode else done.stdout.split("\0")[:-1]
-
-
-def _fits(found: Sequence[str], content: Mapping[str, Any]) -> bool:
-    """Whether every number of the script is the model's."""
-    flags, heads = flag_values(found), content["num_attention_heads"]
-    # What Megatron takes where a script has no such flag.
-    default = {"--num-query-groups": heads, "--kv-channels": content["hidden_size"] // heads,
-               "--vocab-size": content["vocab_size"]}
-    numbers = {flag: float(flags.get(flag) or default.get(flag, "nan")) for flag in CONFIG_KEYS}
-    kinds = {flag for of_kind in _OF_KIND.values() for flag in of_kind}
-    return (
-        numbers == {flag: float(number) for flag, number in _numbers(content).items()}
-        and "--num-experts" not in flags
-        and (_rope_scaling(content) == "default" or "--use-rope-scaling" in flags)
-        and ("--untie-embeddings-and-output-weights" in flags) != bool(content.get("tie_word_embeddings"))
-        and kinds & flags.keys() == set(_OF_KIND.get(str(content.get("model_type")), ()))
-    )
 
 
 def flag_values(found: Sequence[str]) -> dict[str, str]:

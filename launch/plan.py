@@ -14,7 +14,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,18 +25,24 @@ from ..agents.vocabulary import Vocabulary
 from ..checkpoints.folders import TRACKER
 from ..checkpoints.hf_model import load_vocabulary, local_folder, refuse_foreign_code, with_engine_length
 from ..config import Config, ConfigError
+from ..hooks.host_fixes import LOADS, RETURNS
 from ..hooks.plugins import check_plugins
 from ..system.python_command import python_module
 from .arguments import build_arguments
-from .checkout import Checkout, find_checkout, find_megatron
+from .find_host import HOSTS, find_host, imported_root
 from .layout import GIB, Gpus, Layout, derive_layout
-from .model_args import ModelSize, model_args, model_size, read_model_config
+from .model_args import model_args, model_size, read_model_config
 from .ray_job import RAY_PORTS, machines, worker_variables
 
 logger = logging.getLogger("mem_agent")
 PACK = Path(__file__).resolve().parents[1]
 ASSUMED_GIB = 80
 """Memory of a GPU that is not here to be asked."""
+TESTED = {
+    "slime": "624b824a898ab0ec1fcb4d373004c7f3852bf515",
+    "vime": "0747f8e7b84409f64e75f855d259e549b929998c",
+}
+"""The commit of each host that this pack was tested with."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +51,10 @@ class Plan:
 
     config: Config
     """Paths absolute, host named, engine length and layout filled in."""
-    checkout: Checkout
     family: str
     """Of the host's model scripts; empty where the model is described by its ``config.json``."""
-    size: ModelSize
+    parameters: int
+    """Of the model."""
     layout: Layout
     variables: Mapping[str, str]
     """The environment of every worker."""
@@ -66,9 +73,12 @@ class Plan:
         return Path(self.config.save_path) / "launch"
 
     @property
+    def driver(self) -> Path:
+        return Path(self.config.host_root) / ("train_async.py" if self.config.fully_async else "train.py")
+
+    @property
     def command(self) -> list[str]:
-        driver = self.checkout.driver(self.config.fully_async)
-        return [sys.executable, str(driver), *(item for group in self.arguments.values() for item in group)]
+        return [sys.executable, str(self.driver), *(item for group in self.arguments.values() for item in group)]
 
     @property
     def has_reference(self) -> bool:
@@ -95,17 +105,16 @@ def make_plan(
     Raises:
         ConfigError: no plan can be made; the message says why and the remedy.
     """
-    checkout = find_checkout(config, PACK)
+    host, root = find_checkout(config)
     check_plugins(config)
     model_folder = local_folder(config.hf_ckpt, weights=weights).expanduser().absolute()
     content, family = read_model_config(model_folder), ""
     if model is None:
-        family, model = model_args(checkout.root / "scripts" / "models", content)
+        family, model = model_args(root / "scripts" / "models", content)
     vocabulary = _load_vocabulary(model_folder, config)
-    reference = _reference_folder(config)
     config = with_engine_length(config.with_absolute_paths(), model_folder, vocabulary).replace(
-        host=checkout.name, host_root=str(checkout.root), megatron_root=str(find_megatron(config)),
-        hf_ckpt=str(model_folder), torch_dist=str(reference),
+        host=host, host_root=str(root), megatron_root=str(find_megatron(config)), hf_ckpt=str(model_folder),
+        torch_dist=str(_reference_folder(config)),
     )
     size = model_size(content)
     layout = layout or derive_layout(size, find_gpus(config), longest_turn(config, vocabulary), config)
@@ -113,29 +122,66 @@ def make_plan(
     folder = Path(config.save_path) / "launch"
     users = [str(Path(entry).absolute()) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     path = dict.fromkeys([str(folder / "import"), config.megatron_root, config.host_root, *users])
-    variables = worker_variables(
-        os.environ, python_path=os.pathsep.join(path), save_path=config.save_path, master_addr=config.master_addr,
-        nvlink=has_nvlink(),
-    )
-    sticky = checkout.name == "slime" and has_sticky_router()
-    arguments = build_arguments(config, checkout, model, layout, folder / "mem_agent.yaml", sticky)
+    variables = worker_variables(os.environ, config, os.pathsep.join(path), nvlink=has_nvlink())
+    sticky = host == "slime" and has_sticky_router()
+    arguments = build_arguments(config, model, layout, folder / "mem_agent.yaml", sticky)
     hooks = [flag for flag in arguments["hooks"] if flag.startswith("--")]
-    checkout.check_version(config, [*hooks, "--num-steps-per-rollout", "--use-dynamic-batch-size"])
-    return Plan(config, checkout, family, size, layout, variables, arguments)
+    check_version(config, [*hooks, "--num-steps-per-rollout", "--use-dynamic-batch-size"])
+    return Plan(config, family, size.parameters, layout, variables, arguments)
+
+
+def find_checkout(config: Config) -> tuple[str, Path]:
+    """The name of the host to train in, and its checkout.
+
+    Raises:
+        ConfigError: HOST and HOST_ROOT name none, and none stands around the pack.
+    """
+    try:
+        name, root = find_host(config.host, config.host_root, PACK)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if root is None:
+        raise ConfigError(f"HOST={config.host}: no checkout of {' or '.join(HOSTS)} is around {PACK}; set HOST_ROOT")
+    return name, root
+
+
+def check_version(config: Config, flags: Sequence[str]) -> None:
+    """Raise ConfigError if the host's version lacks one of ``flags``, or else what the pack stands on.
+
+    A version is judged by what it has, not by its number: neither host raises its number with every change. Both
+    ignore flags they do not know, so a missing one has to be found before training, not in its results.
+    """
+    package = Path(config.host_root) / config.host
+    known = (package / "utils" / "arguments.py").read_text()
+    missing = [flag for flag in flags if f'"{flag}"' not in known]
+    files = ["utils/dp_schedule.py", *(["rollout/fully_async_rollout.py"] if config.fully_async else [])]
+    missing += [file for file in files if not (package / file).is_file()]
+    if config.fully_async and config.compares_with_reference:  # see hooks.host_fixes
+        actor = (package / "backends" / "megatron_utils" / "actor.py").read_text()
+        missing += [name for name in (LOADS, RETURNS) if f"def {name}(" not in actor]
+    if missing:
+        raise ConfigError(f"HOST_ROOT={config.host_root!r}: this version of {config.host} lacks {', '.join(missing)}; "
+                          f"use {TESTED[config.host][:8]} or later")
+
+
+def find_megatron(config: Config) -> Path:
+    """The Megatron-LM checkout whose ``megatron.training`` the host imports; ``preflight`` tells where it is none."""
+    if config.megatron_root:
+        return Path(config.megatron_root).expanduser().absolute()
+    candidates = [Path("/root/Megatron-LM"), *imported_root("megatron")]
+    return next((root for root in candidates if (root / "megatron" / "training").is_dir()), candidates[0])
 
 
 def _load_vocabulary(folder: Path, config: Config) -> Vocabulary:
-    """The model's tokenizer, without torch where it is not loaded yet: a dry run would mostly wait for that."""
+    """The model's tokenizer. ``AutoTokenizer`` imports torch, for which a dry run would mostly wait, so the file
+    ``tokenizer.json`` is read as it stands; where that cannot be done, ``load_vocabulary`` can, or says why.
+    """
+    from transformers import PreTrainedTokenizerFast
+
     refuse_foreign_code(folder, config.trust_remote_code)
-    if "torch" in sys.modules:
-        return load_vocabulary(folder, config.trust_remote_code)
-    sys.modules["torch"] = None  # type: ignore[assignment]
-    logging.disable(logging.WARNING)  # transformers would say that it is missing
-    try:
-        return load_vocabulary(folder, config.trust_remote_code)
-    finally:
-        del sys.modules["torch"]
-        logging.disable(logging.NOTSET)
+    with suppress(Exception):
+        return Vocabulary(PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True))
+    return load_vocabulary(folder, config.trust_remote_code)
 
 
 def _reference_folder(config: Config) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -41,49 +41,52 @@ _REFUSED = {
 
 def find_problems(plan: Plan, *, converts: bool = False) -> list[str]:
     """One line for each thing that would stop or spoil the run; ``converts``: its newest checkpoint is converted."""
-    config, size, root = plan.config, plan.size.parameters, Path(plan.config.megatron_root)
+    config, megatron = plan.config, Path(plan.config.megatron_root)
     existing = len(list(Path(config.save_path).glob("iter_*")))
     checkpoints = max(1, -(-config.num_rollout // config.save_interval) - existing)
-    needs = "ray torch mbridge" if converts or not plan.has_reference else "ray"
-    busy = [] if config.ray_address else [port for port in (*plan.ports, plan.ports[1] + 1) if not is_free(port)]
+    ports = () if config.ray_address else (*plan.ports, plan.ports[1] + 1)
+    busy = [port for port in ports if not is_free(port)]
+    # What the job and the conversions import is looked for, as importing takes long.
+    needed = ("ray", "torch", "mbridge") if converts or not plan.has_reference else ("ray",)
+    missing = [name for name in needed if find_spec(name) is None]
+    folders = {"TORCH_DIST": config.torch_dist, "SAVE_PATH": config.save_path}
+    adapted = [f"{name}={path!r}" for name, path in folders.items() if has_adapters(path)]
     return settings_problems(plan) + _true({
-        f"MEGATRON_ROOT={str(root)!r}: no Megatron-LM with megatron/training is there; set MEGATRON_ROOT to its "
-        "checkout": not (root / "megatron" / "training").is_dir(),
+        f"MEGATRON_ROOT={str(megatron)!r}: no Megatron-LM with megatron/training is there; set MEGATRON_ROOT to its "
+        "checkout": not (megatron / "megatron" / "training").is_dir(),
         f"ports {busy} are taken, which Ray would need; if a Ray cluster runs here, set "
         "RAY_ADDRESS=http://127.0.0.1:8265 to use it, else stop what listens there": busy,
+        f"PYTHON={sys.executable!r} has no {' and no '.join(missing)}; set PYTHON to that of the host's environment, "
+        "or install it there with pip install --no-deps, which leaves the host's packages as they are": missing,
+        f"{', '.join(adapted)}: holds LoRA adapters, which this host would leave out, and train the base; convert it "
+        "with convert-to-hf.sh, which merges them, and set HF_CKPT to that": adapted,
     }) + _raised(
         lambda: _check_data(config),
         lambda: check_tracker(config),
-        lambda: _check_room("SAVE_PATH", config.save_path, checkpoints * _CHECKPOINT_BYTES * size,
+        lambda: _check_room("SAVE_PATH", config.save_path, checkpoints * _CHECKPOINT_BYTES * plan.parameters,
                             f"{checkpoints} checkpoints, of which the host deletes none (SAVE_INTERVAL)"),
-        lambda: None if plan.has_reference else _check_reference(config.torch_dist, _REFERENCE_BYTES * size),
-        lambda: check_no_adapters(config),
-        lambda: _check_cluster(config) if config.ray_address.startswith("http") else None,
-        lambda: check_modules(needs.split()),
+        lambda: _check_reference(plan),
+        lambda: _check_cluster(config),
     )
 
 
 def settings_problems(plan: Plan) -> list[str]:
     """The problems that depend on settings alone."""
-    config, given = plan.config, given_flags(plan.config)
-    step, ranks = config.step_trajectories, plan.layout.data_parallel
+    config, step, ranks = plan.config, plan.config.step_trajectories, plan.layout.data_parallel
+    given = {word.partition("=")[0] for word in shell_words("HOST_ARGS", config.host_args)}
     steps = config.num_rollout * (config.trajectories_per_rollout // step)
-    slices = [data for data in (config.train_data, *config.eval_files) if
-              min(row_slice(data).start or 0, row_slice(data).stop or 0) < 0]
-    return _true({f"HOST_ARGS: {flag} cannot be used: {why}": flag in given for flag, why in _REFUSED.items()} | {
-        f"HOST_ARGS: {TRAINER_INIT} would replace the pack's own, without which a continued run of FULLY_ASYNC=1 "
-        "samples from the reference first; leave it out, or set KL_COEF=0":
-            TRAINER_INIT in given and config.fully_async and config.compares_with_reference,
-        "LOSS=sft samples nothing that FULLY_ASYNC=1 could wait for; set FULLY_ASYNC=0":
-            config.supervised and config.fully_async,
+    slices = [data for data in (config.train_data, *config.eval_files) if counts_from_end(data)]
+    has = {"LOSS=sft": config.supervised, "DYNAMIC_FILTER": config.dynamic_filter != "none",
+           "OVER_SAMPLING_BATCH_SIZE": config.over_sampling_batch_size, "EVAL_INTERVAL": config.eval_interval}
+    unknown = [setting for setting, is_set in has.items() if is_set]
+    refused = dict(_REFUSED)
+    if config.fully_async and config.compares_with_reference:
+        refused[TRAINER_INIT] = "the pack's own keeps a continued run on its policy; or set KL_COEF=0"
+    return _true({f"HOST_ARGS: {flag} cannot be used: {why}": flag in given for flag, why in refused.items()} | {
         f"EVAL_INTERVAL={config.eval_interval}: LOSS=sft runs without engines here; set EVAL_INTERVAL=0, and evaluate "
         "the converted model with run-eval.sh": config.supervised and config.eval_interval,
-        "FULLY_ASYNC=1: the hosts' asynchronous rollout ignores filters; set DYNAMIC_FILTER=none":
-            config.fully_async and config.dynamic_filter != "none",
-        "FULLY_ASYNC=1: the hosts' asynchronous rollout has no over-sampling; unset OVER_SAMPLING_BATCH_SIZE":
-            config.fully_async and config.over_sampling_batch_size,
-        "FULLY_ASYNC=1: its worker holds the engines that an evaluation would need; set EVAL_INTERVAL=0":
-            config.fully_async and config.eval_interval,
+        f"FULLY_ASYNC=1: the hosts' asynchronous rollout does not know {', '.join(unknown)}; set that back to its "
+        "default, or FULLY_ASYNC=0": config.fully_async and unknown,
         f"{slices}: vime takes no rows counted from the end; give their numbers from the start":
             config.host == "vime" and slices,
         f"RAY_ADDRESS={config.ray_address!r}: give its job server's address, http://HEAD:8265":
@@ -96,10 +99,7 @@ def settings_problems(plan: Plan) -> list[str]:
         f"LR_WARMUP_STEPS={config.lr_warmup_steps}: the run has {steps} optimizer steps in NUM_ROLLOUT="
         f"{config.num_rollout} rollouts, and Megatron wants more than it warms up; lower it, or raise NUM_ROLLOUT":
             steps <= config.lr_warmup_steps,
-    }) + _raised(
-        lambda: refuse_ignored(config, plan.checkout.name),
-        lambda: check_evaluations(config),
-    )
+    }) + _raised(lambda: refuse_ignored(config, config.host), lambda: check_evaluations(config))
 
 
 def _true(conditions: Mapping[str, object]) -> list[str]:
@@ -118,10 +118,10 @@ def _raised(*checks: Callable[[], None]) -> list[str]:
     return found
 
 
-def given_flags(config: Config) -> set[str]:
-    """The flags in HOST_ARGS, without their values."""
-    words = shell_words("HOST_ARGS", config.host_args)
-    return {word.partition("=")[0] for word in words if word.startswith("--")}
+def counts_from_end(data: str) -> bool:
+    """Whether a slice counts rows from the end: ``train.jsonl@[-100:]``."""
+    rows = row_slice(data)
+    return min(rows.start or 0, rows.stop or 0) < 0
 
 
 def _check_data(config: Config) -> None:
@@ -144,12 +144,14 @@ def _check_data(config: Config) -> None:
                               "the .docs folder along with the file")
 
 
-def _check_reference(path: str, needed: float) -> None:
-    """Leftovers of a killed conversion are ignored."""
-    folder = Path(path)
+def _check_reference(plan: Plan) -> None:
+    """A conversion has a folder of its own, and room; leftovers of a killed one are ignored."""
+    folder = Path(plan.config.torch_dist)
+    if plan.has_reference:
+        return
     if folder.exists() and any(child.name != "release" and child.name[0] != "." for child in folder.iterdir()):
-        raise ConfigError(f"TORCH_DIST={path!r}: holds files, but no checkpoint; name another folder")
-    _check_room("TORCH_DIST", path, needed, "the reference model")
+        raise ConfigError(f"TORCH_DIST={str(folder)!r}: holds files, but no checkpoint; name another folder")
+    _check_room("TORCH_DIST", str(folder), _REFERENCE_BYTES * plan.parameters, "the reference model")
 
 
 def _check_room(variable: str, path: str, needed: float, what: str) -> None:
@@ -162,25 +164,9 @@ def _check_room(variable: str, path: str, needed: float, what: str) -> None:
                           f"; make room or choose another {variable}")
 
 
-def check_no_adapters(config: Config) -> None:
-    """The hosts' loaders leave out what they do not know, and would train the base."""
-    for name, path in (("TORCH_DIST", config.torch_dist), ("SAVE_PATH", config.save_path)):
-        if path and has_adapters(path):
-            raise ConfigError(f"{name}={path!r}: holds LoRA adapters, which this host would leave out; convert it "
-                              "with convert-to-hf.sh, which merges them, and set HF_CKPT to that")
-
-
 def _check_cluster(config: Config) -> None:
-    found = machines(config.ray_address)
-    if sum(gpus >= config.num_gpus for gpus in found) < config.num_nodes:
+    found = machines(config.ray_address) if config.ray_address.startswith("http") else []
+    if found and sum(gpus >= config.num_gpus for gpus in found) < config.num_nodes:
         raise ConfigError(f"RAY_ADDRESS={config.ray_address}: NUM_NODES={config.num_nodes} machines with "
-                          f"{config.num_gpus} GPUs are needed, those of the cluster have "
-                          f"{', '.join(map(str, found)) or 'none'}; lower NUM_NODES or NUM_GPUS, or add machines")
-
-
-def check_modules(names: Sequence[str]) -> None:
-    """The pack is in use already; what the job and the conversions import is looked for, as importing takes long."""
-    if missing := [name for name in names if find_spec(name) is None]:
-        raise ConfigError(f"PYTHON={sys.executable!r} has no {' and no '.join(missing)}; set PYTHON to that of the "
-                          "host's environment, or install what is missing there with pip install --no-deps, "
-                          "which leaves the host's packages as they are")
+                          f"{config.num_gpus} GPUs are needed, the cluster has {', '.join(map(str, found))}; "
+                          "lower NUM_NODES or NUM_GPUS, or add machines")

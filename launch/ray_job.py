@@ -25,6 +25,7 @@ from ..system.processes import ChildProcess, ProcessError
 from ..system.python_command import python_module
 from ..system.server_url import is_loopback
 from ..system.signals import run_stoppable
+from ..system.text import one_line
 
 logger = logging.getLogger("mem_agent")
 
@@ -34,7 +35,10 @@ RAY_PORTS = (6379, 8265)
 _SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "ANSWER_KEY", "API_KEY", "OPENAI_API_KEY")
 """Keys for a joined cluster, which lacks our environment. Ray's dashboard shows them."""
 _PASSED = ("NCCL_", "GLOO_", "HF_", "WANDB_", "VLLM_", "SGLANG_", "SGL_", "TRANSFORMERS_", "TORCH_", "PYTORCH_")
+_KEPT_OUT = ("_TOKEN", "_KEY", "HF_CKPT", "TORCH_DIST")
 _STARTS_WITHIN_S, _POLL_S, _LOST_AFTER_S, _STOPS_WITHIN_S = 600.0, 2.0, 600.0, 30.0
+_STARTS = 3
+"""Of a head: Ray gives its own processes 30 s, which a loaded machine may not keep."""
 
 
 def without_proxy(env: Mapping[str, str], *hosts: str) -> dict[str, str]:
@@ -44,55 +48,41 @@ def without_proxy(env: Mapping[str, str], *hosts: str) -> dict[str, str]:
     return {"no_proxy": value, "NO_PROXY": value}
 
 
-def worker_variables(
-    env: Mapping[str, str], *, python_path: str, save_path: str, master_addr: str, nvlink: bool
-) -> dict[str, str]:
+def worker_variables(env: Mapping[str, str], config: Config, python_path: str, *, nvlink: bool) -> dict[str, str]:
     """Variables for every process of the job. The user's settings of libraries win; the pack's own travel in its YAML;
     keys stay out, as Ray's dashboard shows a job's environment.
     """
-    own = set(map(str.upper, Config.model_fields))
-    passed = {name: value for name, value in env.items() if name.startswith(_PASSED) and name not in own}
-    passed = {name: value for name, value in passed.items() if not name.endswith(("_TOKEN", "_KEY"))}
+    passed = {name: value for name, value in env.items() if name.startswith(_PASSED) and not name.endswith(_KEPT_OUT)}
     return {
         "PYTHONPATH": python_path,
         "PYTHONUNBUFFERED": "1",
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
         "NCCL_NVLS_ENABLE": str(int(nvlink)),
-        "TENSORBOARD_DIR": str(Path(save_path) / "tensorboard"),
-        "MASTER_ADDR": master_addr,
-        **without_proxy(env, master_addr),
+        "TENSORBOARD_DIR": str(Path(config.save_path) / "tensorboard"),
+        "MASTER_ADDR": config.master_addr,
+        **without_proxy(env, config.master_addr),
         **passed,
     }
 
 
 def head_command(config: Config, ports: tuple[int, int], gpus: int, cpus: int = 0) -> list[str]:
-    return [
-        *RAY, "start", "--head", "--block", "--disable-usage-stats",
-        "--node-ip-address", config.master_addr,
-        "--port", str(ports[0]),
-        "--num-gpus", str(gpus),
-        *(["--num-cpus", str(cpus)] if cpus else []),
-        "--dashboard-host", "127.0.0.1",
-        "--dashboard-port", str(ports[1]),
-        # Its default is one number for all clusters of a machine: a second one could run no job.
-        "--dashboard-agent-listen-port", str(ports[1] + 1),
-    ]
+    """What starts the head; one that no other machine joins listens on loopback alone.
 
-
-def head_variables(config: Config) -> dict[str, str]:
-    """What a head's environment has in addition to the user's.
-
-    Without it Ray on Linux listens on an outer address even where 127.0.0.1 is named
-    (``ray.services.resolve_ip_for_localhost``, Ray 2.60).
+    Without the variable Ray on Linux listens on an outer address even where 127.0.0.1 is named
+    (``ray.services.resolve_ip_for_localhost``, Ray 2.60). The agent's port is named because its default is one number
+    for all clusters of a machine: a second one could run no job.
     """
     alone = config.num_nodes == 1 and is_loopback(config.master_addr)
-    return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"} if alone else {}
+    return [*(["env", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0"] if alone else []), *RAY, *f"""
+        start --head --block --disable-usage-stats --node-ip-address {config.master_addr} --port {ports[0]}
+        --num-gpus {gpus} {f"--num-cpus {cpus}" if cpus else ""}
+        --dashboard-host 127.0.0.1 --dashboard-port {ports[1]} --dashboard-agent-listen-port {ports[1] + 1}
+    """.split()]
 
 
-def worker_command(config: Config, gpus: int) -> list[str]:
+def worker_command(config: Config, gpus: int) -> str:
     """What the other machines of a cluster run."""
-    address = f"{config.master_addr}:{RAY_PORTS[0]}"
-    return ["ray", "start", "--block", "--disable-usage-stats", "--address", address, "--num-gpus", str(gpus)]
+    return f"ray start --block --disable-usage-stats --address {config.master_addr}:{RAY_PORTS[0]} --num-gpus {gpus}"
 
 
 def job_address(config: Config, ports: tuple[int, int] = RAY_PORTS) -> str:
@@ -101,10 +91,8 @@ def job_address(config: Config, ports: tuple[int, int] = RAY_PORTS) -> str:
 
 def submit_command(address: str, job: str, runtime_env: Path, command: Sequence[str]) -> list[str]:
     """The shell command that submits the same job."""
-    return [
-        *RAY, "job", "submit", "--address", address, "--submission-id", job,
-        "--runtime-env", str(runtime_env), "--", *command,
-    ]
+    options = ["--address", address, "--submission-id", job, "--runtime-env", str(runtime_env)]
+    return [*RAY, "job", "submit", *options, "--", *command]
 
 
 def machines(address: str) -> list[int]:
@@ -141,27 +129,23 @@ def cluster(config: Config, ports: tuple[int, int], gpus: int, cpus: int, log: P
         yield
         return
     settle_ray_auth()
-    environment = {**os.environ, **head_variables(config)}
-    environment.pop("RAY_ADDRESS", None)
-    command, address = head_command(config, ports, gpus, cpus), job_address(config, ports)
-    for attempts_left in (2, 1, 0):  # Ray gives its own processes 30 s, which a loaded machine may not keep
-        head = ChildProcess("ray head", command, environment, log)
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    for _ in range(_STARTS):
+        head = ChildProcess("ray head", head_command(config, ports, gpus, cpus), environment, log)
         try:
-            if _all_join(config, address, gpus, head):
+            if _all_join(config, job_address(config, ports), gpus, head):
                 yield
                 return
-            if not attempts_left:
-                raise ProcessError(head.describe())
-            logger.warning("%s; it is started again", head.describe())
         finally:
             head.stop(grace_s=_STOPS_WITHIN_S)
+        logger.warning("%s", head.describe())
+    raise ProcessError(head.describe())
 
 
 def _all_join(config: Config, address: str, gpus: int, head: ChildProcess) -> bool:
     """Wait until NUM_NODES machines have joined; false where the head ends before. Raises MemAgentError."""
     if config.num_nodes > 1:
-        logger.info("on each of the other %d machines run: %s", config.num_nodes - 1,
-                    shlex.join(worker_command(config, gpus)))
+        logger.info("on each of the other %d machines run: %s", config.num_nodes - 1, worker_command(config, gpus))
     deadline, joined = time.monotonic() + _STARTS_WITHIN_S, 0
     while head.exit_code is None:
         with suppress(ConfigError):  # it does not listen yet
@@ -193,14 +177,17 @@ def run_job(
     from ray.job_submission import JobStatus, JobSubmissionClient  # planning does not need Ray
 
     job = f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    if config.ray_address:
-        variables = {**variables, **{name: os.environ[name] for name in _SECRETS if os.environ.get(name)}}
+    keys = _SECRETS if config.ray_address else ()
+    variables = {**variables, **{name: os.environ[name] for name in keys if os.environ.get(name)}}
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # the client would prefer these to its argument
         os.environ.pop(name, None)
     try:
         client = JobSubmissionClient(address)
-        _refuse_second_job(client, address, config.save_path)
-        _submit(client, entrypoint=shlex.join(command), submission_id=job, runtime_env={"env_vars": dict(variables)})
+        for other in client.list_jobs():  # a killed launcher leaves its job to a joined cluster
+            if not other.status.is_terminal() and ("--save", config.save_path) in pairwise(other.entrypoint.split()):
+                raise MemAgentError(f"SAVE_PATH={config.save_path}: job {other.submission_id} trains there; wait for "
+                                    f"it, or stop it: ray job stop --address {address} {other.submission_id}")
+        _submit(client, entrypoint=shlex.join(command), submission_id=job, runtime_env={"env_vars": variables})
     except (OSError, RuntimeError) as error:
         raise MemAgentError(f"{address}: no job was submitted: {reason_of(error)}") from None
     try:
@@ -208,22 +195,14 @@ def run_job(
         end = _wait_for_end(client, job)
     except KeyboardInterrupt:
         logger.info("stopping job %s", job)
-        try:
+        with suppress(OSError, RuntimeError):
             client.stop_job(job)
             _wait_for_end(client, job)
-        except (OSError, RuntimeError, MemAgentError) as error:
-            logger.warning("job %s could not be stopped: %s", job, reason_of(error))
         raise
     if end.status != JobStatus.SUCCEEDED:
-        raise MemAgentError(f"job {job} {end.status.value}: {_reason(end.message or '')}; its log is {log}")
-
-
-def _refuse_second_job(client: Any, address: str, save_path: str) -> None:
-    """A killed launcher leaves its job to a joined cluster."""
-    for job in client.list_jobs():
-        if not job.status.is_terminal() and ("--save", save_path) in pairwise(job.entrypoint.split()):
-            raise MemAgentError(f"SAVE_PATH={save_path}: job {job.submission_id} trains there; wait for it, or stop "
-                                f"it: ray job stop --address {address} {job.submission_id}")
+        raised = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): .+$", end.message or "", re.MULTILINE)
+        reason = raised[-1] if raised else (end.message or "").partition(", last available logs")[0]
+        raise MemAgentError(f"job {job} {end.status.value}: {one_line(reason, 400)}; its log is {log}")
 
 
 def _submit(client: Any, **job: Any) -> None:
@@ -263,9 +242,3 @@ def _wait_for_end(client: Any, job: str) -> Any:
             if time.monotonic() > deadline:
                 raise MemAgentError(f"job {job}: its cluster does not answer any more: {reason_of(error)}") from None
         time.sleep(_POLL_S)
-
-
-def _reason(message: str) -> str:
-    """What the job raised last, by Ray's message, else what that says before the last lines of the log."""
-    raised = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): .+$", message, re.MULTILINE)
-    return raised[-1][:400] if raised else " ".join(message.partition(", last available logs")[0].split())[-300:]

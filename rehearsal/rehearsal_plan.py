@@ -7,9 +7,13 @@ two command lines.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shlex
+import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,15 +24,15 @@ from ..checkpoints.hf_model import load_vocabulary, local_folder
 from ..config import Config, ConfigError
 from ..data.document_store import row_slice, without_slice
 from ..data.shards import is_sharded, training_files
-from ..launch.checkout import TESTED, find_checkout
+from ..launch.find_host import HOSTS
 from ..launch.layout import divide
-from ..launch.model_args import flag_values, read_model_config
-from ..launch.plan import PACK, Plan, make_plan, nvidia_smi
+from ..launch.model_args import read_model_config
+from ..launch.plan import PACK, Plan, find_checkout, make_plan, nvidia_smi
+from ..launch.preflight import counts_from_end
 from ..system.ports import free_ports
-from .cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
+from .cpu_job import SETTINGS, cpu_arguments, cpu_variables
 from .shrink import SMALL_MODEL, shrink, shrink_description, shrink_layout, shrink_model, write_tiny_model
-from .sources import prepared_megatron
-from .vllm_command import PYTHON, engine_variables
+from .vime_shim import PYTHON, engine_variables
 
 TRAIN_ROWS, EVAL_ROWS = 512, 8
 _LOGICAL_CPUS = 16
@@ -43,10 +47,7 @@ class Rehearsal:
     here: Plan
     engine_port: int
     """Where slime's engine is started for it; vime starts its own."""
-
-    @property
-    def random_model(self) -> bool:
-        return self.cluster.size.parameters > SMALL_MODEL
+    random_model: bool
 
 
 def plan_rehearsal(config: Config, home: Path, rollouts: int, ranks: int) -> Rehearsal:
@@ -62,19 +63,20 @@ def plan_rehearsal(config: Config, home: Path, rollouts: int, ranks: int) -> Reh
     Raises:
         ConfigError: something that it needs is not there, or the cluster's job could not work either.
     """
-    if config.host not in TESTED or config.supervised:
+    if config.host not in HOSTS or config.supervised:
         raise ConfigError(f"HOST={config.host} LOSS={config.loss}: REHEARSE=1 rehearses rollouts in a host; set HOST "
-                          f"to {' or '.join(TESTED)}, and train a few rows of LOSS=sft with HOST=local")
-    checkout = find_checkout(config, PACK)
-    if checkout.name == "slime" and not os.environ.get("SGLANG_PYTHON"):
+                          f"to {' or '.join(HOSTS)}, and train a few rows of LOSS=sft with HOST=local")
+    host, root = find_checkout(config)
+    if host == "slime" and not os.environ.get("SGLANG_PYTHON"):
         raise ConfigError("SGLANG_PYTHON is not set; `REHEARSE=1 HOST=slime bash run-train.sh` makes its environment")
-    megatron = prepared_megatron(checkout, config.megatron_root, home)
+    megatron = prepared_megatron(root, config.megatron_root, home)
     # A recipe of this machine may be rehearsed, not its engines.
     config = config.replace(megatron_root=str(megatron), engine_args="")
     cluster = _cluster_plan(config)
     given, description, shrunk = Path(cluster.config.hf_ckpt), cluster.arguments["model"], cluster.config
     folder = Path(cluster.config.save_path) / "rehearsals" / time.strftime("%Y%m%d-%H%M%S")
-    if cluster.size.parameters > SMALL_MODEL:
+    random_model = cluster.parameters > SMALL_MODEL
+    if random_model:
         shrunk, description, model = shrink(shrunk), shrink_description(description), folder / "model"
         write_tiny_model(shrink_model(read_model_config(given)), given, model)
     else:
@@ -90,7 +92,7 @@ def plan_rehearsal(config: Config, home: Path, rollouts: int, ranks: int) -> Reh
     )
     ray_port, dashboard_port, _, engine_port = free_ports(4)
     plan = replace(make_plan(here, model=description, layout=layout), ports=(ray_port, dashboard_port))
-    return Rehearsal(cluster, _for_this_machine(plan, engine_port), engine_port)
+    return Rehearsal(cluster, _for_this_machine(plan, engine_port), engine_port, random_model)
 
 
 def _cluster_plan(config: Config) -> Plan:
@@ -115,10 +117,9 @@ def _data(config: Config) -> dict[str, Any]:
 
 def first_rows(data: str, count: int) -> str:
     """The first rows of a file or of the user's slice of it, in the slice notation that the hosts share."""
-    rows = row_slice(data)
-    if not data or min(rows.start or 0, rows.stop or 0) < 0:
-        return data  # counted from the end
-    kept = range(sys.maxsize)[rows][:count]
+    if not data or counts_from_end(data):
+        return data
+    kept = range(sys.maxsize)[row_slice(data)][:count]
     return f"{without_slice(data)}@[{kept.start}:{kept.stop}]"
 
 
@@ -130,22 +131,51 @@ def _for_this_machine(plan: Plan, engine_port: int) -> Plan:
     # The pack's own environment, over which this one lies, has a vLLM for this machine.
     engines = engine_variables(plan.config, os.environ.get(PYTHON) or sys.executable)
     variables = {**plan.variables, "PYTHONPATH": python_path, **cpu_variables(os.environ), **engines}
-    arguments = {**plan.arguments, "cpu": cpu_arguments(plan.checkout.name, engine_port)}
-    return replace(
-        plan, arguments=arguments, variables=variables, host_settings=SETTINGS, cpus=_LOGICAL_CPUS,
-    )
+    arguments = {**plan.arguments, "cpu": cpu_arguments(plan.config.host, engine_port)}
+    return replace(plan, arguments=arguments, variables=variables, host_settings=SETTINGS, cpus=_LOGICAL_CPUS)
 
 
-_PLACES = {"HF_CKPT", "TORCH_DIST", "SAVE_PATH", "REWARD_ARGS", "--hf-checkpoint", "--ref-load", "--load", "--save",
-           "--custom-config-path", "--vllm-port"}
+# --- Megatron-LM -----------------------------------------------------------------------------------------------------
+
+def prepared_megatron(host_root: Path, given: str, home: Path) -> Path:
+    """Megatron-LM as the host's image builds it: at the commit that its Dockerfile names, with the host's patches.
+
+    A patched copy is made once, in ``home``; nobody's checkout is touched.
+
+    Args:
+        given: MEGATRON_ROOT, a git clone that has the commit, or a tree without git, which is taken as it is.
+        home: where patched copies are kept.
+
+    Raises:
+        ConfigError: the clone, the commit or a patch is missing, or a patch does not apply.
+    """
+    root = Path(given).expanduser().absolute()
+    if not given or not root.is_dir():
+        raise ConfigError(f"MEGATRON_ROOT={given!r}: a rehearsal needs a git clone of "
+                          "https://github.com/NVIDIA/Megatron-LM; set MEGATRON_ROOT to one")
+    if not (root / ".git").exists() and not (root / "HEAD").is_file():
+        return root
+    docker = host_root / "docker"
+    patches = sorted((docker / "patch" / "latest").glob("megatron*.patch"))
+    found = re.search(r"^ARG MEGATRON_COMMIT=([0-9a-f]{40})", (docker / "Dockerfile").read_text(), re.MULTILINE)
+    if found is None:
+        raise ConfigError(f"HOST_ROOT: {docker}/Dockerfile names no MEGATRON_COMMIT; use another commit of the host")
+    digest = hashlib.sha256(b"".join(patch.read_bytes() for patch in patches)).hexdigest()[:8]
+    ready = home / f"Megatron-LM-{found[1][:8]}-{digest}"  # another commit or patch is another folder
+    if not ready.is_dir():
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home) as folder:
+            tree = Path(folder) / "tree"
+            _git("clone", "--shared", "--no-checkout", root, tree)
+            _git("-C", tree, "checkout", found[1], "--", "megatron")
+            for patch in patches:
+                _git("-C", tree, "apply", "--include=megatron/*", patch)
+            tree.rename(ready)
+    return ready
 
 
-def differences(cluster: Plan, here: Plan) -> list[tuple[str, str, str]]:
-    """(setting or flag, on the cluster, here) for each that differs and is no place; a dash where it is not given."""
-    one, other = (
-        {name: str(value) for name, value in plan.config.to_mapping().items()}
-        | {flag: value or "given" for flag, value in flag_values(plan.command).items()}
-        for plan in (cluster, here)
-    )
-    pairs = [(name, one.get(name, "-"), other.get(name, "-")) for name in {**one, **other} if name not in _PLACES]
-    return [pair for pair in pairs if pair[1] != pair[2]]
+def _git(*arguments: str | Path) -> None:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise ConfigError(f"MEGATRON_ROOT: git {' '.join(map(str, arguments))} failed ({done.stderr[-200:]}); set "
+                          "MEGATRON_ROOT to a clone that has the host's commit, and HOST_ROOT to a full checkout")

@@ -36,10 +36,9 @@ from ..system.one_line_errors import one_line_errors
 from ..system.processes import wait_until_healthy
 from ..system.signals import stop_on_signals
 from ..training.whole_run import pocket_profile
-from .host_log import progress_of, read_log
+from .page import Seen, deviations, faults, progress_of, read_log, report
 from .rehearsal_plan import Rehearsal, plan_rehearsal
 from .slime_shim import start_sglang
-from .table import Seen, deviations, faults, report
 
 logger = logging.getLogger("mem_agent")
 
@@ -85,7 +84,7 @@ def show_progress(lines: str) -> None:
 def _engine(rehearsal: Rehearsal, phase: str) -> Iterator[None]:
     """slime's engine for as long as the block lasts, as on a cluster a new one for each run; vime starts its own."""
     plan, config, port = rehearsal.here, rehearsal.here.config, rehearsal.engine_port
-    if plan.checkout.name != "slime":
+    if plan.config.host != "slime":
         yield
         return
     python, model, folder = os.environ["SGLANG_PYTHON"], Path(config.hf_ckpt), plan.folder / phase

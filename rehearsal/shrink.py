@@ -14,21 +14,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from ..agents import agent_class
 from ..checkpoints.hf_folder import copy_model_files
 from ..config import Config
+from ..hooks.rewards import load_reward
 from ..launch.layout import Layout
 from ..launch.model_args import CONFIG_KEYS
+from ..rewards.reward import Added, Answered, Parts, Reward
 
 SMALL_MODEL = 20e6
 """Weights of a model that stays as it is."""
@@ -52,7 +52,7 @@ def shrink(config: Config) -> Config:
         **smaller, engine_max_len=0, lr=1e-3, rollout_batch_size=documents, n_samples_per_prompt=siblings,
         global_batch_size=documents * siblings // steps,
         over_sampling_batch_size=min(config.over_sampling_batch_size, 2 * documents),
-        reward="mem_agent.rehearsal.coin:Coin",
+        reward="mem_agent.rehearsal.shrink:Coin",
         reward_args=shlex.join([f"reward={config.reward}", f"settings={config.reward_args}"]),
     )
 
@@ -97,6 +97,9 @@ def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) 
     Args:
         tokenizer: the folder whose tokenizer it gets.
     """
+    import torch  # here, as each worker loads the coin
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     folder.mkdir(parents=True)
     copy_model_files(tokenizer, folder)
     (folder / "config.json").write_text(json.dumps(content, indent=1))
@@ -104,3 +107,33 @@ def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
     model.save_pretrained(folder)
+
+
+# --- a reward --------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class OwnReward:
+    reward: str = "task"
+    """REWARD as the user set it."""
+    settings: str = ""
+    """REWARD_ARGS as the user set it."""
+
+
+class Toss(Reward):
+    async def parts(self, answer: Answered) -> Parts:
+        return {**answer.parts, "coin": float(hashlib.sha256(answer.reply.encode()).digest()[0] % 2)}
+
+
+class Coin(Added):
+    """The user's own reward, and a coin, which falls by the reply's text: so it is the same in a replay.
+
+    A model with random weights answers nothing right: all advantages would be 0, no weight would ever change, and a
+    filter for mixed groups would wait for ever.
+    """
+
+    Settings = OwnReward
+
+    def __init__(self, settings: OwnReward) -> None:
+        asks_elsewhere = settings.reward == "answer_utility"  # random weights name no ranking to ask about
+        own = Config() if asks_elsewhere else Config(reward=settings.reward, reward_args=settings.settings)
+        super().__init__(load_reward(own), Toss(settings))

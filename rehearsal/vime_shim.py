@@ -1,26 +1,43 @@
 """What vime needs beyond ``torch.cuda``: vLLM's NCCL weight transfer, vLLM 0.23's places for its modules, and a server
-for this CPU (``vllm_command``).
+for this CPU.
 
     trainer    its half of the weight transfer, over gloo; the engine's is ``vllm_weights``
-    engine     the command of its server
+    engine     its command with the pack's CPU options, in the pack's own Python
+
+vime either runs ``vllm serve MODEL --flag ...``, for which ``bin/vllm`` stands first on PATH, or calls vLLM in a child
+process with the flags' values; both end in ``start``, which replaces the process: its pid stays the one vime ends.
+torch is imported where it is used, as ``bin/vllm`` does without.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import logging
+import os
+import shlex
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-import torch.distributed as dist
+from ..config import Config
+from ..serving.servers import SERVER, engine_environment, engine_options
+from ..system.python_command import python_module
 
-from .vllm_command import start_with
+if TYPE_CHECKING:
+    import torch
+
+PYTHON = "MEM_AGENT_ENGINE_PYTHON"
+"""Variable: the Python that has vLLM for this machine."""
+OPTIONS = "MEM_AGENT_ENGINE_OPTIONS"
+"""Variable: flags for the server behind those of vime, as a shell reads them; of two of one name the last wins."""
+_PACKAGE = Path(__file__).parents[1]
+"""Not resolved: the folder around it makes this pack importable by its name."""
 
 # --- weights ---------------------------------------------------------------------------------------------------------
 
@@ -33,6 +50,8 @@ class WeightGroup:
     """Rank 0, the trainer, sends; all others receive. Constructing it waits for all ``world_size`` members."""
 
     def __init__(self, port: int, rank: int, world_size: int) -> None:
+        import torch.distributed as dist
+
         # The store would listen on every address of the machine.
         listening = socket.create_server((_LOOPBACK, port)).detach() if rank == 0 else None
         self._store = dist.TCPStore(
@@ -46,7 +65,9 @@ class WeightGroup:
 
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Fill ``tensor`` on every other rank with rank 0's, in place."""
-        options = dist.BroadcastOptions()
+        from torch.distributed import BroadcastOptions
+
+        options = BroadcastOptions()
         options.rootRank, options.rootTensor = 0, 0
         self._group.broadcast([tensor], options).wait()
 
@@ -83,7 +104,7 @@ def give_weight_transfer(_: ModuleType) -> None:
     sys.modules[name] = module
 
 
-# --- the rest --------------------------------------------------------------------------------------------------------
+# --- an older vLLM and a GPU -----------------------------------------------------------------------------------------
 
 def keep_old_places(_: ModuleType) -> None:
     """A module of vLLM 0.23 is elsewhere in 0.32."""
@@ -94,6 +115,8 @@ def keep_old_places(_: ModuleType) -> None:
 def log_devices(module: Any) -> None:
     """vime writes the current device as the number that it is on a GPU."""
 
+    import torch
+
     def number(record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
             record.args = tuple(0 if isinstance(item, torch.device) else item for item in record.args)
@@ -102,6 +125,54 @@ def log_devices(module: Any) -> None:
     module.logger.addFilter(number)
 
 
+# --- the server ------------------------------------------------------------------------------------------------------
+
+def engine_variables(config: Config, python: str) -> dict[str, str]:
+    """What a job's processes need in order to start servers with ``python``, except ``bin/`` on their PATH."""
+    weights = ["--worker-extension-cls", "mem_agent.rehearsal.vllm_weights.GlooWeights",
+               "--weight-transfer-config", json.dumps({"backend": "gloo"})]
+    return {PYTHON: python, OPTIONS: shlex.join([*engine_options(config, "cpu"), *weights])}
+
+
+def start(model: str, flags: Sequence[str]) -> None:
+    """Become the server of ``model``; does not return."""
+    options = shlex.split(os.environ[OPTIONS])
+    command = python_module(SERVER, "--model", model, *flags, *options, python=os.environ[PYTHON])
+    print("vLLM on this CPU:", shlex.join(command), flush=True)
+    environment = engine_environment(os.environ, "cpu", 0) | {"PYTHONPATH": str(_PACKAGE.parent)}
+    os.execve(command[0], command, environment)
+
+
+def start_with(values: dict[str, Any], environment: dict[str, str]) -> None:
+    """Become the server described by the values of vLLM's flags, by name, as a host's child process."""
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    os.environ.update(environment)
+    defaults = vars(make_arg_parser(FlexibleArgumentParser()).parse_args([]))
+    start(values["model"], as_flags({k: v for k, v in values.items() if k != "model"}, defaults))
+
+
+def as_flags(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """The command line that sets those ``values`` which are not vLLM's ``defaults``."""
+    flags: list[str] = []
+    for name, value in values.items():
+        flag = name.replace("_", "-")
+        if value == defaults.get(name):
+            continue
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            items = value if isinstance(value, list | tuple | set) else [value]
+            flags += [f"--{flag}", *(json.dumps(item) if isinstance(item, dict) else str(item) for item in items)]
+    return flags
+
+
 def start_engines_on_cpu(module: Any) -> None:
     if hasattr(module, "_run_vllm_server"):
         module._run_vllm_server = start_with
+
+
+if __name__ == "__main__":
+    assert sys.argv[1] == "serve", f"a rehearsal has only `vllm serve`: {shlex.join(sys.argv)}"
+    start(sys.argv[2], sys.argv[3:])

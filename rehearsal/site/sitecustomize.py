@@ -4,6 +4,6 @@ So the driver, Ray's workers and what they spawn find CUDA answered for before t
 the host has to know of it.
 """
 
-from mem_agent.rehearsal import process_start
+from mem_agent.rehearsal import cpu_job
 
-process_start.prepare()
+cpu_job.prepare()

@@ -29,7 +29,7 @@ from aiohttp import web
 from mem_agent.config import Config
 from mem_agent.launch.launch import launch
 from mem_agent.launch.plan import Plan
-from mem_agent.rehearsal.host_log import Metrics, read_log
+from mem_agent.rehearsal.page import Metrics, read_log
 from mem_agent.rehearsal.rehearsal_plan import plan_rehearsal
 from mem_agent.rehearsal.rehearse import WITHOUT_SPARE_WORKERS, show_progress
 from mem_agent.system.logging_setup import start_logging
@@ -171,7 +171,7 @@ def run(strikes: tuple[Strike, ...]) -> HostResult:
         more = {
             "HOST": "slime", "HOST_ROOT": host_actor.checkout(host), "MEGATRON_ROOT": host_actor.megatron(host),
             "SGLANG_PYTHON": program, "RAY_TMPDIR": place.folder, "PYTHONPATH": host_actor.importable(place.folder),
-            "HOST_ARGS": disk, "REWARD": "mem_agent.rehearsal.coin:Coin", "ROLLOUT_BATCH_SIZE": GROUPS,
+            "HOST_ARGS": disk, "REWARD": "mem_agent.rehearsal.shrink:Coin", "ROLLOUT_BATCH_SIZE": GROUPS,
             "N_SAMPLES_PER_PROMPT": SIBLINGS,
             "EVAL_TEMPERATURE": EVALUATION_TEMPERATURE,
             **evaluating(place),

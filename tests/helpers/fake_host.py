@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import torch  # noqa: F401  (the launcher hides it from a process that has not loaded it)
 from dotenv import dotenv_values
 
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer

@@ -21,10 +21,9 @@ from torch import Tensor
 
 from mem_agent.config import Config
 from mem_agent.launch.arguments import build_arguments
-from mem_agent.launch.checkout import Checkout
 from mem_agent.launch.layout import Layout
 from mem_agent.launch.model_args import describe, read_model_config
-from mem_agent.rehearsal.cpu_arguments import SETTINGS, cpu_arguments, cpu_variables
+from mem_agent.rehearsal.cpu_job import SETTINGS, cpu_arguments, cpu_variables
 from mem_agent.tests.helpers.host_checkout import TESTS, Host
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
@@ -103,7 +102,7 @@ def command_line(
         train_per_node=tp * pp * dp, rollout_gpus=1, gpus_per_node=tp * pp * dp,
     )
     model = describe(read_model_config(Path(config.hf_ckpt)))
-    groups = build_arguments(config, Checkout(host.name, checkout(host)), model, layout, settings, False)
+    groups = build_arguments(config.replace(host=host.name), model, layout, settings, False)
     launcher = (item for group in groups.values() for item in group)
     return [*launcher, *cpu_arguments(host.name, engine_port=1), *_NO_ENGINE, *more]
 

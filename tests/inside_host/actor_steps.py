@@ -23,7 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from mem_agent.rehearsal import process_start
+from mem_agent.rehearsal import cpu_job
 
 Job = dict[str, Any]
 _KEPT = ("log_probs", "ref_log_probs", "advantages")
@@ -193,7 +193,7 @@ def free_port() -> int:
 
 def main(path: str) -> int:
     jobs = json.loads(Path(path).read_text())
-    process_start.prepare()
+    cpu_job.prepare()
     import torch
 
     torch.set_num_threads(1)

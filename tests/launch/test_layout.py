@@ -32,8 +32,8 @@ def test_the_smallest_sizes_that_hold_the_longest_row(model, gpus, row, expected
 @pytest.mark.parametrize("text,given,rest", [
     ("", {}, []),
     ("--lr 5e-6 --context-parallel-size 2", {"cp": 2}, ["--lr", "5e-6"]),
-    ("--pipeline-model-parallel-size=2 --use-tis", {"pp": 2}, ["--use-tis"]),
-    ("--rollout-num-gpus 6 --rollout-num-gpus 4", {"rollout_gpus": 4}, []),  # the last one wins
+    ("--pipeline-model-parallel-size=2 --rollout-num-gpus 6 --rollout-num-gpus 4",  # the last one wins
+     {"pp": 2, "rollout_gpus": 4}, []),
     ("--rollout-num-gpus-per-engine 2 --x 'a b'", {"engine_gpus": 2}, ["--x", "a b"]),
     ("--vllm-gpu-memory-utilization 0.5", {"engine_memory": 0.5}, []),
     ("--context-parallel 2", {}, ["--context-parallel", "2"]),  # the hosts know no abbreviations either
@@ -42,11 +42,6 @@ def test_the_flags_of_the_division_are_read_and_the_others_left(text, given, res
     nothing = {"pp": 0, "cp": 0, "engine_gpus": 0, "rollout_gpus": 0, "engine_memory": ENGINE_MEMORY}
     found, others = divide(Config(host="slime", host_args=text))
     assert (vars(found), others) == (nothing | given, rest)
-
-
-def test_the_example_of_the_docstring():
-    held = [7.6e9 * 6 / tp + 7.6e9 * 12 / 8 for tp in (1, 2)]
-    assert [round(h / 1e9) for h in held] == [57, 34] and derive_layout(SEVEN, NODE, 8600, Config()).tp == 2
 
 
 def test_a_model_of_many_machines_is_split_in_pipeline_stages():
@@ -80,8 +75,7 @@ def test_an_engine_takes_as_many_gpus_as_its_share_of_memory_asks_for(share, eng
 
 @pytest.mark.parametrize(
     "nodes,given,expected",
-    [(1, "", (1, 4, 4)), (1, "--rollout-num-gpus 6", (1, 2, 6)), (2, "", (1, 8, 8)),
-     (4, "--rollout-num-gpus 8", (3, 8, 8))],
+    [(1, "", (1, 4, 4)), (1, "--rollout-num-gpus 6", (1, 2, 6)), (4, "--rollout-num-gpus 8", (3, 8, 8))],
 )
 def test_asynchronous_training_divides_the_gpus(nodes, given, expected):
     config = Config(host="slime", fully_async=True, host_args=given)
@@ -101,7 +95,6 @@ def test_asynchronous_training_divides_the_gpus(nodes, given, expected):
         (SMALL, NODE, {"fully_async": True, "host_args": "--rollout-num-gpus 8"}, "HOST_ARGS"),
         (SMALL, NODE, {"host_args": "--rollout-num-gpus-per-engine 3"}, "HOST_ARGS"),
         (SMALL, NODE, {"host_args": "--context-parallel-size 3"}, "HOST_ARGS"),
-        (SMALL, NODE, {"host_args": "--context-parallel-size two"}, "HOST_ARGS"),
         (SMALL, NODE, {"host_args": "--rollout-num-gpus"}, "HOST_ARGS"),
     ],
 )

@@ -94,13 +94,6 @@ def test_a_broken_log_and_lost_answers_do_not_end_a_job(client, tmp_path):
     assert client.stopped == []
 
 
-def test_a_cluster_that_stays_away_ends_the_launcher(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(ray_job, "_LOST_AFTER_S", 0)
-    client.states = [OSError("no route")]
-    with pytest.raises(MemAgentError, match="its cluster does not answer"):
-        run(tmp_path)
-
-
 def test_an_interrupt_stops_the_job(client, tmp_path):
     client.states = [KeyboardInterrupt(), STATUS.RUNNING]
     with pytest.raises(KeyboardInterrupt):
@@ -134,13 +127,14 @@ def test_no_head_is_one_line(silent_port):
     ({}, True), ({"master_addr": "10.0.0.7"}, False), ({"num_nodes": 2, "master_addr": "10.0.0.7"}, False),
 ])
 def test_a_head_that_no_machine_joins_listens_on_loopback(settings, loopback):
-    assert bool(ray_job.head_variables(Config(**settings))) == loopback
+    command = ray_job.head_command(Config(**settings), (1, 2), gpus=8)
+    assert ("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0" in command) == loopback
 
 
 def test_library_settings_reach_workers_and_keys_and_own_settings_do_not():
     user = {"NCCL_DEBUG": "INFO", "HF_HOME": "/hf", "HF_CKPT": "/model", "NO_PROXY": "10.1.1.1", "LANG": "C",
             "NCCL_NVLS_ENABLE": "0", "NCCL_IB_PKEY": "3", "HF_TOKEN": "hf_abc", "WANDB_API_KEY": "wb_abc"}
-    found = ray_job.worker_variables(user, python_path="/p", save_path="/run", master_addr="10.0.0.1", nvlink=True)
+    found = ray_job.worker_variables(user, Config(master_addr="10.0.0.1"), "/p", nvlink=True)
     assert (found["NCCL_DEBUG"], found["HF_HOME"], found["NCCL_IB_PKEY"]) == ("INFO", "/hf", "3")
     assert found["NCCL_NVLS_ENABLE"] == "0"  # the user's own
     assert found["no_proxy"] == found["NO_PROXY"] == "127.0.0.1,localhost,10.0.0.1,10.1.1.1"

@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 
 from mem_agent.config import Config, ConfigError
-from mem_agent.launch.checkout import Checkout
 from mem_agent.rehearsal import rehearsal_plan, rehearse
-from mem_agent.rehearsal.host_log import GAP
-from mem_agent.rehearsal.rehearsal_plan import plan_rehearsal
-from mem_agent.rehearsal.sources import prepared_megatron
-from mem_agent.rehearsal.table import Seen, deviations, faults, report
+from mem_agent.rehearsal.page import GAP, Seen, deviations, faults, report
+from mem_agent.rehearsal.rehearsal_plan import plan_rehearsal, prepared_megatron
 from mem_agent.tests.helpers.fake_host import make_model, settings
 
 
@@ -55,7 +52,7 @@ def test_a_big_model_is_rehearsed_by_a_random_one_with_the_unedited_driver_and_t
     assert flag(here, "--vocab-size") == "400"
     assert here.config.save_path.startswith(f"{cluster.config.save_path}/rehearsals/")
     assert here.config.hf_ckpt == f"{here.config.save_path}/model"
-    assert here.command[:2] == cluster.command[:2] == [sys.executable, str(here.checkout.root / "train.py")]
+    assert here.command[:2] == cluster.command[:2] == [sys.executable, f"{here.config.host_root}/train.py"]
     assert here.arguments["hooks"][:-1] == cluster.arguments["hooks"][:-1]  # except the place of the YAML
     assert flag(here, "--prompt-data").endswith("train.jsonl@[0:512]") and flag(here, "--eval-prompt-data") == "train"
 
@@ -150,7 +147,7 @@ def test_what_cannot_be_rehearsed_is_refused(changes, named, tmp_path, monkeypat
 
 def test_megatron_is_taken_at_the_hosts_commit_with_its_patches(tmp_path):
     clone, docker = tmp_path / "clone", tmp_path / "slime" / "docker"
-    file, checkout = clone / "megatron" / "core.py", Checkout("slime", tmp_path / "slime")
+    file = clone / "megatron" / "core.py"
     for folder in (file.parent, docker / "patch" / "latest"):
         folder.mkdir(parents=True)
 
@@ -168,5 +165,5 @@ def test_megatron_is_taken_at_the_hosts_commit_with_its_patches(tmp_path):
     for commit in (pinned, pinned, "0" * 40):
         (docker / "Dockerfile").write_text(f"ARG MEGATRON_COMMIT={commit}")
         with pytest.raises(ConfigError, match="MEGATRON_ROOT") if commit != pinned else nullcontext():
-            made = prepared_megatron(checkout, str(clone), tmp_path / "home")
+            made = prepared_megatron(tmp_path / "slime", str(clone), tmp_path / "home")
         assert (made / "megatron" / "core.py").read_text() == "patched\n" and file.read_text() == "newer\n"

@@ -16,8 +16,7 @@ from safetensors.torch import load_file
 
 from mem_agent.config import Config
 from mem_agent.rehearsal import vime_shim
-from mem_agent.rehearsal.cpu_arguments import cpu_variables
-from mem_agent.rehearsal.vllm_command import engine_variables
+from mem_agent.rehearsal.cpu_job import cpu_variables
 from mem_agent.system.ports import free_ports
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
@@ -36,7 +35,8 @@ def folders(tmp_path) -> list[Path]:
 def server(folders, tmp_path):
     """Its URL and process, started with the flags that vime 1a13bb8 gives it."""
     port, log = free_ports(1)[0], tmp_path / "vllm.log"
-    environment = os.environ | cpu_variables(os.environ) | engine_variables(Config(**SETTINGS), sys.executable)
+    environment = os.environ | cpu_variables(os.environ)
+    environment |= vime_shim.engine_variables(Config(**SETTINGS), sys.executable)
     command = shlex.split(
         f"env vllm serve {folders[0]} --tensor-parallel-size 1 --host 127.0.0.1 --port {port} --seed 1 "
         """--trust-remote-code --logprobs-mode processed_logprobs --weight-transfer-config '{"backend":"nccl"}' """

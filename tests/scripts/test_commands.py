@@ -9,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-import torch  # noqa: F401  (`launch` hides it from a process that has not loaded it)
 
 from mem_agent import __main__ as entry
 from mem_agent.system.errors import MemAgentError

@@ -1,10 +1,10 @@
-"""What is read of a host's log."""
+"""What is read off a host's log for the page and while it runs."""
 
 import math
 
 import pytest
 
-from mem_agent.rehearsal.host_log import progress_of, read_log, read_metrics
+from mem_agent.rehearsal.page import progress_of, read_log
 
 SLIME = """\
 \x1b[36m(RolloutManager pid=9)\x1b[0m [2026] metrics.py:268 - perf 0: {'rollout/memory/reward': 0.25, 'perf/x': 1}
@@ -17,12 +17,13 @@ perf 0: {'perf/x': 2, 'perf/y': -inf}
 
 
 def test_metrics_by_kind_and_number_and_what_is_logged_last_stands(tmp_path):
-    found = read_metrics(SLIME)
+    log = tmp_path / "job.log"
+    log.write_text(SLIME)
+    found = read_log(log)
     rollout = {"rollout/memory/reward": 0.25, "perf/x": 2.0, "rollout/raw_reward": 0.5, "perf/y": -math.inf}
     assert found["rollout"] == {0: rollout}
     assert found["eval"] == {1: {"eval/train": 0.125}}
     assert found["step"][0]["train/loss"] == -1.5e-08 and math.isnan(found["step"][0]["train/grad_norm"])
-    log = tmp_path / "job.log"
     log.write_text(SLIME + "perf 1: {'a': 1}\n")
     assert list(read_log(log, len(SLIME.encode()))["rollout"]) == [1]
 
