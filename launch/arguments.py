@@ -11,8 +11,7 @@ import os
 from pathlib import Path
 
 from ..config import Config, ConfigError
-from ..data.document_store import row_slice, without_slice
-from ..data.shards import is_sharded
+from ..data.training_file import is_curriculum, is_sharded, row_slice, without_slice
 from ..system.plugins import shell_words
 from .checkout import Checkout
 from .layout import ENGINE_MEMORY, Layout
@@ -88,7 +87,8 @@ def _hooks(config: Config, layout: Layout, settings: Path) -> Group:
 
 def _rollout(config: Config) -> Group:
     """Hosts hand on a row's ``prompt`` as it is, a list of messages too, as long as they are not told to render it."""
-    shuffle = "--rollout-shuffle" if config.rollout_shuffle else ""
+    in_file_order = is_curriculum(config.train_data) if config.rollout_shuffle is None else not config.rollout_shuffle
+    shuffle = "" if in_file_order else "--rollout-shuffle"
     group = ["--prompt-data", prompt_file(config)] + _flags(f"""
         --input-key prompt --label-key label --metadata-key metadata
         {shuffle} --rollout-seed {config.seed} --seed {config.seed}

@@ -227,7 +227,6 @@ def test_documents_by_id_without_their_store_are_told(tmp_path):
     row = '{"prompt": "q", "label": "a", "metadata": {"context_id": "%s", "ground_truth": ["a"]}}\n'
     with DocumentWriter(tmp_path / "train.jsonl.docs") as documents:
         identifier = documents.add("a text")
-        documents.commit()
     (tmp_path / "train.jsonl").write_text(row % identifier * 200)
     assert problems(env) == []
     (tmp_path / "train.jsonl.docs").rename(tmp_path / "elsewhere")
@@ -295,7 +294,6 @@ def test_shards_become_one_file_whose_documents_stay_beside_them(tmp_path):
         pq.write_table(pa.Table.from_pylist(rows), data / f"train_{number}.parquet", row_group_size=2)
         with DocumentWriter(store_folder(data)) as documents:
             identifier = documents.add("a text")
-            documents.commit()
         launch.join_shards(config)
     source = DataSource(prompt_file(config), 1, shuffle=False)
     assert "".join(source.row(number).prompt for number in range(len(source))) == "abcde" and source.path == copy
