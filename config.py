@@ -106,8 +106,8 @@ class Config(BaseModel):
     over_sampling_batch_size: int = _setting(0, "documents in flight; 0: ROLLOUT_BATCH_SIZE", ge=0)
     dynamic_filter: Literal["none", "nonzero_std"] = _setting("none", "drop groups whose rewards are all equal (DAPO)")
     rollout_shuffle: bool | None = _setting(
-        None, "1: a new order of documents each epoch; 0: the file's; unset: 0 for a curriculum of `mem-agent prepare`, "
-        "else 1")
+        None, "1: a new order of documents each epoch; 0: the file's; unset: 0 for a curriculum of `mem-agent "
+        "prepare`, else 1")
     save_interval: int = _setting(10, "rollouts between checkpoints; the last one is always saved", ge=1)
     keep_checkpoints: int = _setting(3, "newest checkpoints kept; 0: all", ge=0)
     keep_trajectories: int = _setting(2, "documents of each rollout whose trajectories are kept; 0: none", ge=0)

@@ -54,7 +54,7 @@ from tqdm import tqdm
 from .data.document_store import DocumentStore, DocumentWriter, store_folder
 from .data.haystack import Layout
 from .data.lengths import lengths_of, parse_curriculum
-from .data.questions import UnknownShape, is_own_row, own_row, read_question, row_of
+from .data.questions import is_own_row, own_row, read_question, row_of
 from .data.rows import BadRow, BadRows, DataError, NoGoodRows, open_dataset, open_file
 from .data.synthesize import add_options, selection_of, training_questions
 from .system.command_line_types import positive_number, whole_number
@@ -112,7 +112,6 @@ def _converted(args: argparse.Namespace, counts: Counter[str]) -> Iterator[Writt
                 made, document = row_of(read_question(row.fields, not args.no_context), args.inline_context_chars)
             line = _line(made)
         except BadRow as error:
-            counts["unknown"] += isinstance(error, UnknownShape)
             bad.add(f"{row.where}: {error}")
             continue
         first = ids.setdefault(made["metadata"].get("id", row.where), row.where)
@@ -129,8 +128,6 @@ def _converted(args: argparse.Namespace, counts: Counter[str]) -> Iterator[Writt
         print(f"prepare_data: {counts['repeated']} rows repeat an id ({repeated}); they are kept: remove those that "
               "are copies", file=sys.stderr)
     if not counts["written"]:
-        if counts["read"] and counts["unknown"] == counts["read"]:
-            raise DataError(f"{name}: {UnknownShape()}")
         raise NoGoodRows(f"{name}: no good row among {counts['read']}; {args.output} is not written")
 
 

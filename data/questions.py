@@ -48,17 +48,6 @@ class Impossible(BadRow):
     """A sound row whose question has no answer, on purpose."""
 
 
-class UnknownShape(BadRow):
-    """Fields of no known data set."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "fits no known schema; expected {question, answer or answers, context: a text, texts or paragraphs}, rows "
-            "of HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD, MemAgent's {prompt, context, reward_model}, or this "
-            "pack's {prompt, label, metadata}"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Paragraph:
     title: str | None
@@ -184,7 +173,11 @@ def row_of(question: Question, inline_chars: int) -> tuple[dict[str, Any], str |
 def read_question(fields: Mapping[str, Any], needs_document: bool = True) -> Question:
     """The question of a row of any data set. Raises BadRow."""
     if not any(name in fields for name in ("question", "answer", "reward_model")):
-        raise UnknownShape
+        raise BadRow(
+            "fits no known schema; expected {question, answer or answers, context: a text, texts or paragraphs}, rows "
+            "of HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD, MemAgent's {prompt, context, reward_model}, or this "
+            "pack's {prompt, label, metadata}"
+        )
     fields = {name: value for name, value in _flashrag(fields).items() if value is not None}
     if needs_document and "context" not in fields and "paragraphs" not in fields:
         raise BadRow(_NO_DOCUMENT)

@@ -253,4 +253,5 @@ class BadRows:
         """How many rows more than the shown ones there are, and how many of each reason in all."""
         if self.count > _SHOWN:
             reasons = ", ".join(f"{count} x {reason}" for reason, count in self._reasons.most_common(10))
-            print(f"{self._command}: {self.count - _SHOWN} more bad rows not shown; in all: {reasons}", file=sys.stderr)
+            rest = f"{self.count - _SHOWN} more bad rows not shown"
+            print(f"{self._command}: {rest}; in all: {reasons}", file=sys.stderr)

@@ -122,7 +122,12 @@ class Selection:
 
     def candidates(self, corpora: Corpora, times: int) -> Corpora:
         """Of all questions ``times`` as many as the chosen ones, or all there are."""
-        dropped = _dropped(self.closed_book) if self.closed_book else frozenset()
+        dropped: set[str] = set()
+        if self.closed_book:
+            try:
+                dropped = set(orjson.loads(self.closed_book.read_bytes())["dropped"])
+            except (OSError, ValueError, KeyError, TypeError):
+                raise DataError(f"{self.closed_book}: not a verdict of closed_book; let that finish first") from None
         left = [question for question in corpora.questions if question.id not in dropped]
         rng = random.Random(f"{self.seed}/questions")
         return replace(corpora, questions=tuple(rng.sample(left, min(times * self.count, len(left)))))
@@ -130,14 +135,6 @@ class Selection:
     def numbers(self, corpora: Corpora, question: PoolQuestion, length: int) -> tuple[int, ...]:
         """The documents of one question, in reading order. Raises DataError."""
         return haystack(corpora.pool, question, length, self.seed, self.layout)
-
-
-def _dropped(path: Path) -> frozenset[str]:
-    """The ids that a verdict file of ``closed_book`` leaves out."""
-    try:
-        return frozenset(orjson.loads(path.read_bytes())["dropped"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise DataError(f"{path}: not a verdict of closed_book; let that finish first") from None
 
 
 def _digest(path: Path) -> str:
@@ -173,8 +170,11 @@ class _File:
     length: int
     distance: int
     """0: not a subset."""
-    index_only: bool
     source: dict[str, Any]
+
+    @property
+    def index_only(self) -> bool:
+        return self.source["index_only"]
 
 
 def synthesise(
@@ -187,13 +187,13 @@ def synthesise(
         MemAgentError: raw data, lengths or folder are of no use, or a file there is another one; OSError: disk full.
     """
     with locked_manifest(output) as manifest:
-        source, files = selection.description(), []
+        files = []
+        description = selection.description()
         for n in lengths:
-            whole = source | {"documents": n, "index_only": n > index_only_above}
-            files.append(_File(eval_name(n), n, 0, n > index_only_above, whole))
-            for d in (distance for distance in distances if distance < n):
-                subset = whole | {"min_distance": d, "candidates": CANDIDATES}
-                files.append(_File(f"eval_{n}_min_distance_{d}.json", n, d, n > index_only_above, subset))
+            source = description | {"documents": n, "index_only": n > index_only_above}
+            files.append(_File(eval_name(n), n, 0, source))
+            files += [_File(f"eval_{n}_min_distance_{d}.json", n, d,
+                            source | {"min_distance": d, "candidates": CANDIDATES}) for d in distances if d < n]
         missing = [file for file in files if not manifest.has(file.name, file.source)]
         pool_source = selection.pool_description()
         wants_corpus = any(file.index_only for file in files) and not manifest.has(CORPUS, pool_source)
@@ -210,33 +210,19 @@ def synthesise(
                 for number in range(len(everything.pool)):
                     draft.write(orjson.dumps(everything.pool[number], option=orjson.OPT_APPEND_NEWLINE))
             _tell(manifest, CORPUS)
-        _write_files(selection, everything, missing, manifest, with_subsets=bool(distances))
-
-
-def _write_files(
-    selection: Selection, everything: Corpora, files: Sequence[_File], manifest: Manifest, with_subsets: bool
-) -> None:
-    chosen = selection.chosen(everything)
-    candidates = selection.candidates(everything, CANDIDATES) if with_subsets else chosen
-    if with_subsets and not any(len(question.evidence) > 1 for question in candidates.questions):
-        raise DataError("--distant-evidence: no question has two supporting facts in an order; give HotpotQA or "
-                        "2WikiMultiHopQA as raw files")
-    places: tuple[int, list[tuple[int, ...]]] = (0, [])  # of a length, for all its subsets
-    for file in files:
-        corpora, indices = chosen, range(len(chosen.questions))
-        if file.distance:
-            corpora = candidates
-            if places[0] != file.length:
-                places = file.length, _all_places(selection, candidates, file.length)
-            far = [n for n, found in enumerate(places[1]) if is_far(found, file.distance)]
-            indices = far[: len(chosen.questions)]
-        if not indices:
-            print(f"{manifest.folder / file.name}: not written, no question has its evidence that far apart")
-            continue
-        corpus = {"file": CORPUS, "sha256": manifest.files[CORPUS]["sha256"]} if file.index_only else None
-        with manifest.draft(file.name, file.source, **({"corpus": corpus} if corpus else {})) as draft:
-            _write(selection, corpora, file, indices, draft)
-        _tell(manifest, file.name)
+        subsets = _Subsets(selection, everything) if distances else None
+        chosen = selection.chosen(everything)
+        for file in missing:
+            corpora, indices = chosen, list(range(len(chosen.questions)))
+            if subsets and file.distance:
+                corpora, indices = subsets.candidates, subsets.far(file)[: len(indices)]
+            if not indices:
+                print(f"{output / file.name}: not written, no question has its evidence that far apart")
+                continue
+            corpus = {"file": CORPUS, "sha256": manifest.files[CORPUS]["sha256"]} if file.index_only else None
+            with manifest.draft(file.name, file.source, **({"corpus": corpus} if corpus else {})) as draft:
+                _write(selection, corpora, file, indices, draft)
+            _tell(manifest, file.name)
 
 
 def _tell(manifest: Manifest, name: str) -> None:
@@ -244,12 +230,27 @@ def _tell(manifest: Manifest, name: str) -> None:
     print(f"{manifest.folder / name}: written, {entry['bytes'] / 1e6:.1f} MB, sha256 {entry['sha256'][:16]}")
 
 
-def _all_places(selection: Selection, corpora: Corpora, length: int) -> list[tuple[int, ...]]:
-    def places(question: PoolQuestion) -> tuple[int, ...]:
-        return places_of(question.evidence, selection.numbers(corpora, question, length))
+class _Subsets:
+    """Which questions belong to the subsets of distant evidence."""
 
-    with in_order(places, corpora.questions, selection.processes) as found:
-        return list(found)
+    def __init__(self, selection: Selection, everything: Corpora) -> None:
+        """Raises DataError: none can."""
+        self._selection = selection
+        self.candidates = selection.candidates(everything, CANDIDATES)
+        self._places: tuple[int, list[tuple[int, ...]]] = (0, [])  # of one length, for all its subsets
+        if not any(len(question.evidence) > 1 for question in self.candidates.questions):
+            raise DataError("--distant-evidence: no question has two supporting facts in an order; give HotpotQA or "
+                            "2WikiMultiHopQA as raw files")
+
+    def far(self, file: _File) -> list[int]:
+        """Numbers of the candidates that belong to a file."""
+        def places(question: PoolQuestion) -> tuple[int, ...]:
+            return places_of(question.evidence, self._selection.numbers(self.candidates, question, file.length))
+
+        if self._places[0] != file.length:
+            with in_order(places, self.candidates.questions, self._selection.processes) as found:
+                self._places = file.length, list(found)
+        return [number for number, each in enumerate(self._places[1]) if is_far(each, file.distance)]
 
 
 def places_of(evidence: Sequence[int], numbers: Sequence[int]) -> tuple[int, ...]:
@@ -268,16 +269,12 @@ def is_far(places: Sequence[int], distance: int) -> bool:
     return all(before >= after for before, after in pairwise(places)) and distance_of(places) >= distance
 
 
-def _write(
-    selection: Selection, corpora: Corpora, file: _File, indices: Sequence[int], draft: BinaryIO
-) -> None:
+def _write(selection: Selection, corpora: Corpora, file: _File, indices: Sequence[int], draft: BinaryIO) -> None:
     def entry(index: int) -> bytes:
         question = corpora.questions[index]
         numbers = selection.numbers(corpora, question, file.length)
-        fields: dict[str, Any] = {
-            "index": index, "id": question.id, "input": question.question, "answers": question.answers,
-            "num_docs": file.length,
-        }
+        fields: dict[str, Any] = {"index": index, "id": question.id, "input": question.question,
+                                  "answers": question.answers, "num_docs": file.length}
         if question.supporting:
             fields["supporting"] = question.supporting
         if file.distance:

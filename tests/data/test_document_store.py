@@ -73,5 +73,5 @@ def test_a_store_of_an_earlier_version_says_how_to_make_it_again(folder):
     folder.mkdir()
     (folder / "documents.bin").write_text("test")
     (folder / "index.jsonl").write_text('{"id": "9f86d081884c7d65", "offset": 0, "bytes": 4}\n')
-    with pytest.raises(MissingDocument, match="earlier version.*again"):
+    with pytest.raises(MissingDocument, match=r"earlier version.*again"):
         DocumentStore(folder).get("9f86d081884c7d65")

@@ -101,7 +101,8 @@ def test_shapes_of_a_prompt(prompt, question):
 
 
 def test_ids_and_optional_fields():
-    assert len(read_question(PLAIN).id) == 16 and read_question(PLAIN).id != read_question(PLAIN | {"question": "W?"}).id
+    named, other = read_question(PLAIN), read_question(PLAIN | {"question": "W?"})
+    assert len(named.id) == 16 and named.id != other.id
     row = PLAIN | {"id": 7, "_id": "x", "level": "hard", "type": None, "task": "niah", "other": 1}
     assert read_question(row).id == "7" and read_question(row).extras == {"id": 7, "level": "hard", "task": "niah"}
     for row in (without(PLAIN, "context"), without(MEMAGENT, "context")):

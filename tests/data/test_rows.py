@@ -76,7 +76,7 @@ def test_a_file_that_cannot_be_read_is_one_error_that_names_it(tmp_path, name, t
 def test_bad_rows_are_counted_by_their_reason(capsys):
     bad = BadRows("prepare", strict=False)
     for number in range(30):
-        bad.add(f"line {number}: answer is missing; use others" if number % 3 else f"line {number}: not JSON (x {number})")
+        bad.add(f"line {number}: " + ("answer is missing; use others" if number % 3 else f"not JSON (x {number})"))
     bad.tell_rest()
     lines = capsys.readouterr().err.splitlines()
     assert bad.count == 30 and len(lines) == 21 and "line 0" in lines[0]

@@ -222,6 +222,19 @@ def test_each_problem_is_one_line(changes, setting, tmp_path):
     assert setting in found and "\n" not in found
 
 
+@pytest.mark.parametrize(("curriculum", "given", "shuffled"), [
+    ("true", {}, False), ("true", {"ROLLOUT_SHUFFLE": "1"}, True), ("false", {}, True),
+    ("false", {"ROLLOUT_SHUFFLE": "0"}, False),
+])
+def test_a_prepared_curriculum_is_read_in_its_order_unless_the_user_says_otherwise(
+    tmp_path, curriculum, given, shuffled
+):
+    env = settings(tmp_path, **given)
+    row = '{"prompt": "q", "label": "a", "metadata": {"context": "c", "curriculum": %s}}\n'
+    Path(env["TRAIN_DATA"]).write_text(row % curriculum * 200)
+    assert ("--rollout-shuffle" in flags(plan(env))) is shuffled
+
+
 def test_documents_by_id_without_their_store_are_told(tmp_path):
     env = settings(tmp_path)
     row = '{"prompt": "q", "label": "a", "metadata": {"context_id": "%s", "ground_truth": ["a"]}}\n'
