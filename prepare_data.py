@@ -43,7 +43,7 @@ import argparse
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _converted(args: argparse.Namespace, counts: Counter[str]) -> Iterator[Written]:
+def _converted(args: argparse.Namespace, counts: Counter[str]) -> Generator[Written, None, None]:
     """The rows of a file or dataset as training rows; counts those written and left out."""
     if args.published_questions or args.layout is not Layout.CLEAN:
         raise DataError("--published-questions and layouts of documents are for --synthesize, which makes documents")
@@ -131,7 +131,7 @@ def _converted(args: argparse.Namespace, counts: Counter[str]) -> Iterator[Writt
         raise NoGoodRows(f"{name}: no good row among {counts['read']}; {args.output} is not written")
 
 
-def _synthesized(args: argparse.Namespace, counts: Counter[str]) -> Iterator[Written]:
+def _synthesized(args: argparse.Namespace, counts: Counter[str]) -> Generator[Written, None, None]:
     """Training rows with made documents; counts those written, and the questions left out."""
     if not args.raw or args.limit:
         raise DataError("--synthesize needs --raw FILE..., and --rows in place of --limit")

@@ -75,21 +75,19 @@ class RawFile:
     def __init__(self, path: Path) -> None:
         """Raises DataError: it cannot be read."""
         self.path = path
-        self._questions: list[str] = []
-        documents: set[str] = set()
-        for _, question in read_questions(path):
-            self._questions.append("" if isinstance(question, Skip) else question.question)
-            if not isinstance(question, Skip):
-                documents.update(paragraph.document for paragraph in question.paragraphs)
-        self._documents = sorted(documents)
+        questions = [None if isinstance(row, Skip) else row for _, row in read_questions(path)]
+        self.rows = [(question.id, question.question) if question else ("", "") for question in questions]
+        """Id and question of each; blank where a row asks none that can be used."""
+        self._documents = sorted({paragraph.document for question in questions if question
+                                  for paragraph in question.paragraphs})
 
     def context(self, entry: Mapping[str, Any]) -> str:
         """The document of an entry. Raises DataError."""
         text = _assembled(self._documents, entry["context"], "context", self.path)
         index = entry.get("index")
-        if type(index) is not int or not 0 <= index < len(self._questions):
+        if type(index) is not int or not 0 <= index < len(self.rows):
             raise DataError(f"its `index` is {index!r}, which is no row of {self.path}; fetch both again")
-        if self._questions[index] != entry["input"]:
+        if self.rows[index][1] != entry["input"]:
             raise DataError(f"{self.path} asks something else in row {index + 1}; put HotpotQA's {RAW_NAMES[0]} there")
         return text
 
@@ -107,7 +105,7 @@ def published_ids(published: Path, raw: Path) -> tuple[str, ...]:
     ``published`` is any ``eval_<n>.json`` or the parquet of the development rows. Raises DataError: it names no rows,
     or ``raw`` asks other questions there.
     """
-    rows = [("", "") if isinstance(row, Skip) else (row.id, row.question) for _, row in read_questions(raw)]
+    rows = RawFile(raw).rows
     ids: dict[str, None] = {}
     for row in open_file(published).rows:
         fields = row.fields or {}
