@@ -51,7 +51,7 @@ COMMANDS = {
     "prepare-sessions": ("data.prepare_sessions", "chat histories and questions: LoCoMo, LongMemEval, PersonaMem"),
     "prepare-rl-data": ("memsifter.rounds.prepare_rl_data", "the rows of a round of MemSifter's training"),
     "curriculum": ("memsifter.rounds.curriculum", "rounds of MemSifter's training: prepare, train, average, rank again"),
-    "synthesize": ("data.eval_files", "evaluation files of any length from raw questions"),
+    "synthesize": ("data.synthesize", "evaluation files of any length from raw questions"),
     "download": ("data.download", "the published evaluation files"),
     "closed-book": ("evaluation.closed_book", "find the questions that a model answers without a document"),
     "templates": ("agents.published", "the wording of MemAgent, ReMemR1, RULER or MemSifter, from a checkout"),

@@ -105,7 +105,9 @@ class Config(BaseModel):
     global_batch_size: int = _setting(0, "trajectories per optimizer step; 0: all of a rollout", ge=0)
     over_sampling_batch_size: int = _setting(0, "documents in flight; 0: ROLLOUT_BATCH_SIZE", ge=0)
     dynamic_filter: Literal["none", "nonzero_std"] = _setting("none", "drop groups whose rewards are all equal (DAPO)")
-    rollout_shuffle: bool = _setting(True, "a new order of documents each epoch; 0: the file's, as a curriculum needs")
+    rollout_shuffle: bool | None = _setting(
+        None, "1: a new order of documents each epoch; 0: the file's; unset: 0 for a curriculum of `mem-agent "
+        "prepare`, else 1")
     save_interval: int = _setting(10, "rollouts between checkpoints; the last one is always saved", ge=1)
     keep_checkpoints: int = _setting(3, "newest checkpoints kept; 0: all", ge=0)
     keep_trajectories: int = _setting(2, "documents of each rollout whose trajectories are kept; 0: none", ge=0)
@@ -361,7 +363,7 @@ def _groups() -> dict[str, list[str]]:
 
 def _about(name: str) -> str:
     field = Config.model_fields[name]
-    choices = ", ".join(getattr(field.annotation, "__args__", ()))
+    choices = ", ".join(one for one in getattr(field.annotation, "__args__", ()) if isinstance(one, str))
     return f"{field.description} ({choices})" if choices else str(field.description)
 
 

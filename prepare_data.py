@@ -6,7 +6,8 @@
 
 ``python prepare_data.py`` is the same command. The last one makes the documents: every question's gold ones hidden
 among others (data/haystack.py), of one length or, with ``--documents "50:0.3 100:0.3 200:0.4"``, of several in that
-order.
+order: such a curriculum says so in its rows (``metadata.curriculum``) and is trained on in the file's order.
+``--mixed`` writes the same rows in random order.
 
 The first two take rows with ``question``, ``answer`` (or ``answers``) and ``context``, which is a text, a list of
 texts or a list of paragraphs; rows of the known data sets; and rows that this command has written: data/questions.py
@@ -17,14 +18,15 @@ shows them all. Each line written has the fields slime and vime expect::
 ``label`` is the first gold, ``metadata.ground_truth`` all of them; ``id``, ``level``, ``type``, ``supporting_facts``
 and ``task`` are carried along in the metadata; ``supporting`` has the titles of the gold documents where the data
 marks them otherwise. Synthesised rows have ``id``, ``num_docs`` and ``supporting``. Documents longer than
-``--inline-context-chars`` go to ``<output>.docs`` (see document_store.py), and their rows hold ``context_id`` in place
-of ``context``; with ``--no-context`` rows may have neither.
+``--inline-context-chars`` go to ``<output>.docs`` (data/document_store.py), and their rows hold ``context_id`` in
+place of ``context``; with ``--no-context`` rows may have neither.
 
 Invariants:
 - Rows stream: memory does not grow with the input.
 - The output appears whole by one rename. After an error the files of an earlier run are as they were.
-- Every row left out is reported on stderr (the first 20 one by one) and counted.
-- Synthesised rows are a function of raw files and options; a broken raw row ends the run.
+- Every skipped row is reported on stderr (the first 20 one by one) and counted by its reason. Rows that repeat the id
+  of another one are kept when they are converted, and counted; where documents are made for them they are skipped.
+- Synthesised rows are a function of raw files and options.
 
 Exit codes: 0 rows were written, 1 no good row (or a bad one under --strict), 2 the input cannot be used, or the
 output not written, 130 interrupted. HF_ENDPOINT and its like are left to the Hugging Face libraries.
@@ -38,21 +40,23 @@ if not __package__:
     run_in_package(__file__)
 
 import argparse
+import random
 import sys
 from collections import Counter
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 from tqdm import tqdm
 
-from .data.bad_rows import BadRows, NoGoodRows
 from .data.document_store import DocumentStore, DocumentWriter, store_folder
-from .data.options import Layout, add_options, check_published, layout_of
-from .data.questions import BadRow
-from .data.sources import Source, SourceError, open_dataset, open_file
-from .data.training_rows import COLUMNS, Conversion, Schema, UnknownSchema, row_of
+from .data.haystack import Layout
+from .data.lengths import lengths_of, parse_curriculum
+from .data.questions import is_own_row, own_row, read_question, row_of
+from .data.rows import BadRow, BadRows, DataError, NoGoodRows, open_dataset, open_file
+from .data.synthesize import add_options, selection_of, training_questions
 from .system.command_line_types import positive_number, whole_number
 from .system.errors import MemAgentError
 from .system.files import replacing
@@ -61,99 +65,95 @@ from .system.signals import stop_if_asked, stop_on_signals
 
 INLINE_CONTEXT_CHARS = 20_000
 SYNTHETIC_ROWS, SYNTHETIC_DOCUMENTS = 32_768, "200"
+Written = tuple[bytes, str | None]
+"""A line of the output, and its document if that is not inline."""
 
 
 @one_line_errors("the earlier output, if any, is as it was", codes={NoGoodRows: 1, MemAgentError: 2, OSError: 2})
 def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit code."""
     args = _parser().parse_args(argv)
-    inputs = [args.input] if args.input else args.raw or []
-    if args.output.exists() and any(path.exists() and path.samefile(args.output) for path in inputs):
-        raise SourceError(f"{args.output} is also an input; choose another --output")
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    print(_synthesize(args) if args.synthesize else _run(args))
+    output: Path = args.output
+    if output.exists() and any(path.exists() and path.samefile(output) for path in [*args.raw, args.input] if path):
+        raise DataError(f"{output} is also an input; choose another --output")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    counts: Counter[str] = Counter()
+    rows = _synthesized(args, counts) if args.synthesize else _converted(args, counts)
+    with DocumentWriter(store_folder(output)) as documents, replacing(output) as out, closing(rows):
+        for line, document in rows:
+            stop_if_asked()
+            if document is not None:
+                documents.add(document)
+            out.write(line)
+            counts["stored"] += document is not None
+    stored = f", {counts['stored']} of them with documents in {store_folder(output)}" if counts["stored"] else ""
+    left_out = f"{counts['left out']} {'questions' if args.synthesize else 'bad rows'} left out"
+    print(f"{output}: {counts['written']} rows{stored}; {left_out}")
     return 0
 
 
-def _run(args: argparse.Namespace) -> str:
-    if args.published_questions or layout_of(args) is not Layout.CLEAN:
-        raise SourceError("--published-questions and layouts of documents are for --synthesize, which makes documents")
-    source = (open_file(args.input, COLUMNS) if args.input
-              else open_dataset(args.hf_dataset, args.hf_split, args.hf_revision, COLUMNS))
-    with DocumentWriter(store_folder(args.output)) as documents, replacing(args.output) as out:
-        counts = _write_rows(source, args, documents, out)
-        if not counts["written"]:
-            name = args.input or args.hf_dataset
-            if counts["rows"] and counts["unknown"] == counts["rows"]:
-                raise SourceError(f"{name}: {UnknownSchema()}")
-            raise NoGoodRows(f"{name}: no good row among {counts['rows']}; {args.output} is not written")
-        documents.commit()  # before the rows that refer to it
-    return f"{_written(args.output, counts['written'], counts['stored'])}; {counts['bad']} bad rows left out"
-
-
-def _synthesize(args: argparse.Namespace) -> str:
-    from .data.selection import Selection  # a plain conversion does without the synthesiser
-    from .data.training_set import lengths_of, parse_curriculum, training_questions
-
-    if not args.raw or args.limit:
-        raise SourceError("--synthesize needs --raw FILE..., and --rows in place of --limit")
-    check_published(args, args.rows, "--rows")
-    curriculum, layout = parse_curriculum(args.documents), layout_of(args)
-    rows = args.rows or SYNTHETIC_ROWS
-    corpora = Selection(tuple(args.raw), rows, args.seed, args.closed_book, args.published_questions, layout).load()
-    rows = len(corpora.questions)
-    lengths = lengths_of(curriculum, rows, args.mixed, args.seed)
-    questions = training_questions(corpora, lengths, args.seed, args.processes, layout)
-    stored = 0
-    with DocumentWriter(store_folder(args.output)) as documents, replacing(args.output) as out, closing(questions):
-        for question in tqdm(questions, total=rows, unit=" rows", disable=None):
-            stop_if_asked()
-            row, document = row_of(question, args.inline_context_chars)
-            _write(row, document, documents, out)
-            stored += document is not None
-        documents.commit()  # before the rows that refer to it
-    return f"{_written(args.output, rows, stored)}; {corpora.skipped.total()} questions left out"
-
-
-def _written(output: Path, rows: int, stored: int) -> str:
-    documents = f", {stored} of them with documents in {store_folder(output)}" if stored else ""
-    return f"{output}: {rows} rows{documents}"
-
-
-def _write_rows(source: Source, args: argparse.Namespace, documents: DocumentWriter, out: BinaryIO) -> Counter[str]:
-    """Counts: rows read, written, stored (documents in the store), bad, unknown (bad rows of no known schema)."""
+def _converted(args: argparse.Namespace, counts: Counter[str]) -> Generator[Written, None, None]:
+    """The rows of a file or dataset as training rows; counts those written and left out."""
+    if args.published_questions or args.layout is not Layout.CLEAN:
+        raise DataError("--published-questions and layouts of documents are for --synthesize, which makes documents")
+    name = args.input or args.hf_dataset
+    source = open_file(name) if args.input else open_dataset(name, args.hf_split, args.hf_revision)
     store = DocumentStore(store_folder(args.input)) if args.input else None
-    conversion = Conversion(args.schema and Schema(args.schema), not args.no_context, args.inline_context_chars, store)
-    counts: Counter[str] = Counter()
     bad = BadRows("prepare_data", strict=args.strict)
+    ids: dict[Any, str] = {}
     for row in tqdm(source.rows, total=source.total, unit=" rows", disable=None):  # None: silent unless a terminal
-        counts["rows"] += 1
+        counts["read"] += 1
         try:
             if row.fields is None:
                 raise BadRow(row.problem)
-            training_row, document = conversion.row(row.fields)
-            _write(training_row, document, documents, out)
+            if is_own_row(row.fields):
+                made, document = own_row(row.fields, not args.no_context, store)
+            else:
+                made, document = row_of(read_question(row.fields, not args.no_context), args.inline_context_chars)
+            line = _line(made)
         except BadRow as error:
-            counts["unknown"] += isinstance(error, UnknownSchema)
             bad.add(f"{row.where}: {error}")
             continue
+        first = ids.setdefault(made["metadata"].get("id", row.where), row.where)
+        if first != row.where and not counts["repeated"]:
+            repeated = f"{row.where} has the id of {first}"
+        counts["repeated"] += first != row.where
         counts["written"] += 1
-        counts["stored"] += document is not None
+        yield line, document
         if counts["written"] == args.limit:
             break
     bad.tell_rest()
-    counts["bad"] = bad.count
-    return counts
+    counts["left out"] = bad.count
+    if counts["repeated"]:
+        print(f"prepare_data: {counts['repeated']} rows repeat an id ({repeated}); they are kept: remove those that "
+              "are copies", file=sys.stderr)
+    if not counts["written"]:
+        raise NoGoodRows(f"{name}: no good row among {counts['read']}; {args.output} is not written")
 
 
-def _write(row: dict[str, Any], document: str | None, documents: DocumentWriter, out: BinaryIO) -> None:
+def _synthesized(args: argparse.Namespace, counts: Counter[str]) -> Generator[Written, None, None]:
+    """Training rows with made documents; counts those written, and the questions left out."""
+    if not args.raw or args.limit:
+        raise DataError("--synthesize needs --raw FILE..., and --rows in place of --limit")
+    curriculum = parse_curriculum(args.documents)
+    selection = selection_of(args, args.rows, SYNTHETIC_ROWS, args.strict)
+    corpora = selection.chosen(selection.read())
+    counts.update({"written": len(corpora.questions), "left out": corpora.skipped.total()})
+    lengths = lengths_of(curriculum, len(corpora.questions))
+    if args.mixed:
+        random.Random(f"{args.seed}/curriculum").shuffle(lengths)
+    in_order = len(curriculum) > 1 and not args.mixed
+    questions = training_questions(selection, corpora, lengths, curriculum=in_order)
+    for question in tqdm(questions, total=len(lengths), unit=" rows", disable=None):
+        row, document = row_of(question, args.inline_context_chars)
+        yield _line(row), document
+
+
+def _line(row: dict[str, Any]) -> bytes:
     try:
-        line = orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
     except orjson.JSONEncodeError as error:  # a date or bytes of a table
         raise BadRow(f"cannot be written as JSON ({error})") from None
-    if document is not None:
-        documents.add(document)  # not before: a row that cannot be written leaves no document behind
-    out.write(line)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -165,7 +165,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hf-split", default="train", help="split of the dataset (train)")
     parser.add_argument("--hf-revision", help="branch, tag or commit of the dataset")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="JSONL file to write")
-    parser.add_argument("--schema", choices=[*Schema], help="layout of the rows (default: by its fields)")
     parser.add_argument("--no-context", action="store_true", help="take questions without a document as well")
     parser.add_argument("--inline-context-chars", type=whole_number, default=INLINE_CONTEXT_CHARS, metavar="N",
                         help=f"documents up to N characters stay in their row ({INLINE_CONTEXT_CHARS})")
@@ -174,9 +173,10 @@ def _parser() -> argparse.ArgumentParser:
     made = parser.add_argument_group("with --synthesize")
     add_options(made, raw_is_required=False)
     made.add_argument("--documents", default=SYNTHETIC_DOCUMENTS, metavar="CURRICULUM",
-                      help=f"documents per row, perhaps several with their shares ({SYNTHETIC_DOCUMENTS})")
+                      help="documents per row, perhaps several with their shares, trained on in this order "
+                      f"({SYNTHETIC_DOCUMENTS})")
     made.add_argument("--rows", type=positive_number, help=f"rows ({SYNTHETIC_ROWS})")
-    made.add_argument("--mixed", action="store_true", help="several lengths in random order")
+    made.add_argument("--mixed", action="store_true", help="several lengths in random order, which is no curriculum")
     return parser
 
 

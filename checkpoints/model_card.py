@@ -22,7 +22,8 @@ from huggingface_hub.utils import validate_repo_id
 from .. import __version__
 from ..config import SETTINGS_FILE, Config, read_yaml
 from ..data.manifest import sha256_of
-from ..data.shards import ShardError, training_files
+from ..data.rows import DataError
+from ..data.training_file import training_files
 from ..system.errors import MemAgentError
 from ..system.files import write_atomically
 from ..system.text import markdown_cell, markdown_table, one_line
@@ -95,7 +96,7 @@ def command(settings: Mapping[str, Any]) -> str:
 def data_table(train_data: str) -> str:
     """The training files with size and SHA-256."""
     files: list[Path] = []
-    with suppress(ShardError):
+    with suppress(DataError):
         files = [file for file in training_files(train_data) if file.is_file()]
     if not files:
         return f"`{Path(train_data).name}` was no longer on disk when this card was written."

@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..system.errors import MemAgentError, reason_of
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
-from .manifest import read_manifest
-from .options import INDEX_ONLY_ABOVE, LENGTHS, eval_name, parse_lengths
-from .published import RAW_NAMES
+from .lengths import INDEX_ONLY_ABOVE, LENGTHS, eval_name, parse_lengths
+from .manifest import Manifest
+from .numbered import RAW_NAMES
+from .rows import DataError
 
 DATASET = "BytedTsinghua-SIA/hotpotqa"
 
 
-class DownloadError(MemAgentError):
-    """The hub, the dataset or a file of it cannot be had; says which."""
-
-
-def download(
-    dataset: str, revision: str | None, lengths: Sequence[int], output: Path, say: Callable[[str], None] = print
-) -> None:
-    """Fetch what is missing; with no ``lengths`` all that the dataset has of ``LENGTHS``. Raises DownloadError."""
+def download(dataset: str, revision: str | None, lengths: Sequence[int], output: Path) -> None:
+    """Fetch what is missing; with no ``lengths`` all that the dataset has of ``LENGTHS``. Raises DataError."""
     from huggingface_hub import HfApi, snapshot_download  # slow to import, and reads HF_ENDPOINT when it is
 
     try:
@@ -37,20 +32,20 @@ def download(
         wanted = list(lengths or offered or LENGTHS)
         if absent := [n for n in wanted if n not in offered]:
             has = " ".join(map(str, offered)) or "(none)"
-            raise DownloadError(f"{dataset} has no {eval_name(absent[0])}; it has the lengths {has}")
+            raise DataError(f"{dataset} has no {eval_name(absent[0])}; it has the lengths {has}")
         names = [eval_name(n) for n in wanted]
-        if made := [name for name in names if (output / name).exists() and name in read_manifest(output).files]:
-            raise DownloadError(f"{output / made[0]}: was made by synthesize; choose another folder")
+        if made := [name for name in names if (output / name).exists() and name in Manifest(output).files]:
+            raise DataError(f"{output / made[0]}: was made by synthesize; choose another folder")
         snapshot_download(dataset, repo_type="dataset", revision=revision, allow_patterns=names, local_dir=output)
     except MemAgentError:
         raise
     except Exception as error:  # the hub client raises its own, HTTP, file and value errors alike
         hint = "HF_ENDPOINT and HF_TOKEN say where and as whom"
-        raise DownloadError(f"{dataset}: {reason_of(error)} ({hint}); run again to continue") from None
+        raise DataError(f"{dataset}: {reason_of(error)} ({hint}); run again to continue") from None
     for n in wanted:
-        say(f"{output / eval_name(n)}: there")
+        print(f"{output / eval_name(n)}: there")
         if n > INDEX_ONLY_ABOVE and not any((output / name).is_file() for name in RAW_NAMES):
-            say(f"{output / eval_name(n)}: names documents of HotpotQA's {RAW_NAMES[0]}; put that file beside it")
+            print(f"{output / eval_name(n)}: names documents of HotpotQA's {RAW_NAMES[0]}; put that file beside it")
 
 
 @one_line_errors("the same command continues with what is missing")
@@ -62,8 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dataset", default=DATASET, metavar="ID", help=f"dataset on the hub ({DATASET})")
     parser.add_argument("--revision", help="branch, tag or commit")
     args = parser.parse_args(argv)
-    lengths = () if args.lengths is None else parse_lengths(args.lengths)
-    download(args.dataset, args.revision or None, lengths, args.output)
+    download(args.dataset, args.revision or None, parse_lengths(args.lengths) if args.lengths else (), args.output)
     return 0
 
 

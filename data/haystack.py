@@ -24,20 +24,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from itertools import islice
 
 from ..rewards.answers import AnswerKind, kind_of
 from ..rewards.qa_metrics import normalise_squad
-from ..system.errors import MemAgentError
-from .options import Layout
 from .pool import Pool, PoolQuestion
-
-
-class HaystackError(MemAgentError):
-    """A document of this length cannot be made; says what there is."""
-
+from .rows import DataError
 
 _PUBLISHED_SHUFFLE = 4
+
+
+class Layout(StrEnum):
+    """Which distractors get in, and where documents stand; the values are options."""
+
+    CLEAN = "clean"
+    """The default: no distractor holds an answer, every order is equally likely."""
+    KEEP_OWN = "keep-distractors"
+    """The same, but with all paragraphs that came with the question."""
+    PUBLISHED = "published-layout"
+    """As the published generators place them."""
 
 
 def haystack(
@@ -46,13 +52,13 @@ def haystack(
     """Numbers of the documents, in reading order.
 
     Raises:
-        HaystackError: more documents that must be there than ``documents``, or too few others that can be.
+        DataError: more documents that must be there than ``documents``, or too few others that can be.
     """
     must = {Layout.CLEAN: question.gold, Layout.KEEP_OWN: question.gold + question.own}
     chosen = list(must.get(layout, question.paragraphs))
     if len(chosen) > documents:
         what = "gold documents" if layout is Layout.CLEAN else f"paragraphs of its own (--{layout})"
-        raise HaystackError(
+        raise DataError(
             f"question {question.id} has {len(chosen)} {what}, more than the {documents} asked for; "
             "choose a greater length"
         )
@@ -63,34 +69,31 @@ def haystack(
     rng.shuffle(own)
     chosen += own[: documents - len(chosen)]
     tried = {*question.gold, *question.own}
-    strangers = (n for n in _permutation(rng, len(pool)) if n not in tried and is_clean(n))
+    strangers = (number for number in _permutation(rng, len(pool)) if number not in tried and is_clean(number))
     chosen += islice(strangers, documents - len(chosen))
     if len(chosen) < documents:
-        raise HaystackError(
+        raise DataError(
             f"question {question.id}: {documents} documents asked for, but of the {len(pool)} in the pool only "
             f"{len(chosen)} can be used (others hold its answer); give more raw files or a smaller length"
         )
     (random.Random(_PUBLISHED_SHUFFLE) if layout is Layout.PUBLISHED else rng).shuffle(chosen)
-    assert len(set(chosen)) == documents and set(question.gold) <= set(chosen)
     return tuple(chosen)
 
 
 def _without_answer(pool: Pool, question: PoolQuestion) -> Callable[[int], bool]:
     """Whether a document holds none of the answers."""
-    plain, articles = [], []
-    for answer in question.answers:
-        form = normalise_squad(answer)
-        if kind_of(answer) is AnswerKind.CHOICE:
-            continue
-        if form:
-            plain.append(f" {form} ".encode())
-        elif form := normalise_squad(answer, keep_articles=True):  # "The The": all articles
-            articles.append(f" {form} ")
+    answers = [answer for answer in question.answers if kind_of(answer) is not AnswerKind.CHOICE]
+    plain = [f" {form} " for answer in answers if (form := normalise_squad(answer))]
+    articles = [  # "The The" is all articles, of which the plain form has none
+        f" {form} " for answer in answers
+        if not normalise_squad(answer) and (form := normalise_squad(answer, keep_articles=True))
+    ]
 
     def is_clean(number: int) -> bool:
-        if any(pool.words.holds(number, form) for form in plain):
+        words = pool.words(number)
+        if any(form in words for form in plain):
             return False
-        text = f" {normalise_squad(pool.texts[number], keep_articles=True)} " if articles else ""
+        text = f" {normalise_squad(pool[number], keep_articles=True)} " if articles else ""
         return not any(form in text for form in articles)
 
     return is_clean

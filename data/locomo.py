@@ -32,7 +32,7 @@ from typing import Any
 from ..sessions.records import HistoryQuestion, Session, Turn
 from ..sessions.wording import language_of
 from .asked import Asked, BadQuestion, LeftOut, needed, text_of, unreadable
-from .sources import SourceError, open_file
+from .rows import DataError, open_file
 
 KINDS = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 NOT_MENTIONED = ("Not mentioned in the conversation", "No information available")
@@ -50,7 +50,7 @@ def read_locomo(paths: Sequence[Path], *, adversarial: bool = False) -> Iterator
             name = text_of(row.fields, "sample_id") or row.where.replace(" ", "_")
             questions = row.fields.get("qa")
             if not isinstance(questions, list) or not isinstance(row.fields.get("conversation"), dict):
-                raise SourceError(f"{path}: {row.where}: no `conversation` and `qa`; expected LoCoMo's format")
+                raise DataError(f"{path}: {row.where}: no `conversation` and `qa`; expected LoCoMo's format")
             sessions = cache(partial(_sessions, row.fields["conversation"]))
             for number, entry in enumerate(questions):
                 build = partial(_question, f"{name}_{number}", entry, name, sessions, adversarial)

@@ -30,7 +30,7 @@ from typing import Any
 from ..sessions.records import HistoryQuestion, Session, Turn
 from ..sessions.wording import language_of
 from .asked import Asked, BadQuestion, needed, text_of, unique, unreadable
-from .sources import open_file
+from .rows import open_file
 
 _DATE = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})\D*(?:(\d{1,2}):(\d{2}))?")
 

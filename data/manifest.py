@@ -22,35 +22,37 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from ..system.errors import MemAgentError
 from ..system.files import folder_lock, remove_drafts, replacing, write_atomically
+from .rows import DataError
 
 MANIFEST, _LOCK = "manifest.json", ".manifest.lock"
 
 
-class ManifestError(MemAgentError):
-    """A file of a folder cannot be used; names it and the remedy."""
-
-
 class Manifest:
-    """The manifest of a folder; make it with ``locked_manifest``, or read one with ``read_manifest``."""
+    """The manifest of a folder, for reading; ``locked_manifest`` gives one for writing. Raises DataError."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.files = _read(folder / MANIFEST)
+        self.files: dict[str, Any] = {}
+        path = folder / MANIFEST
+        if path.exists():
+            try:
+                self.files = dict(orjson.loads(path.read_bytes())["files"])
+            except (ValueError, TypeError, KeyError):
+                raise DataError(f"{path}: is damaged; remove it together with the files it describes") from None
 
     def has(self, name: str, source: Mapping[str, Any]) -> bool:
-        """Whether the file is there, whole and from this source. Raises ManifestError if it is there otherwise."""
+        """Whether the file is there, whole and from this source. Raises DataError if it is there otherwise."""
         path, entry = self.folder / name, self.files.get(name)
         if not path.exists():
             return False
         if entry is None:
-            raise ManifestError(f"{path}: is there, but {MANIFEST} does not say from where; remove or move it")
+            raise DataError(f"{path}: is there, but {MANIFEST} does not say from where; remove or move it")
         if (there := entry["source"]) != source:
             differing = next(key for key in {**there, **source} if there.get(key, ...) != source.get(key, ...))
-            raise ManifestError(f"{path}: was made with another {differing}; remove it, or choose another folder")
+            raise DataError(f"{path}: was made with another {differing}; remove it, or choose another folder")
         if sha256_of(path) != entry["sha256"]:
-            raise ManifestError(f"{path}: is damaged (not the SHA-256 in {MANIFEST}); remove it and run again")
+            raise DataError(f"{path}: is damaged (not the SHA-256 in {MANIFEST}); remove it and run again")
         return True
 
     @contextmanager
@@ -59,16 +61,15 @@ class Manifest:
         with replacing(self.folder / name) as file:
             yield file
             file.flush()
-            path = Path(file.name)
-            self._enter(name, path, source, sha256_of(path), **more)
+            self._enter(name, Path(file.name), source, **more)
 
-    def move_in(self, path: Path, name: str, source: Mapping[str, Any], sha256: str) -> None:
+    def move_in(self, path: Path, name: str, source: Mapping[str, Any]) -> None:
         """Move a finished file here under its name, and enter it."""
-        self._enter(name, path, source, sha256)
+        self._enter(name, path, source)
         path.replace(self.folder / name)
 
-    def _enter(self, name: str, path: Path, source: Mapping[str, Any], sha256: str, **more: Any) -> None:
-        entry = {"source": dict(source), "sha256": sha256, "bytes": path.stat().st_size, **more}
+    def _enter(self, name: str, path: Path, source: Mapping[str, Any], **more: Any) -> None:
+        entry = {"source": dict(source), "sha256": sha256_of(path), "bytes": path.stat().st_size, **more}
         self.files = dict(sorted((self.files | {name: entry}).items()))
         content = orjson.dumps({"files": self.files}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
         write_atomically(self.folder / MANIFEST, content)
@@ -81,20 +82,6 @@ def locked_manifest(folder: Path) -> Iterator[Manifest]:
     with folder_lock(folder, busy=busy, name=_LOCK):
         remove_drafts(folder)
         yield Manifest(folder)
-
-
-def read_manifest(folder: Path) -> Manifest:
-    """For reading alone. Raises ManifestError if it is damaged."""
-    return Manifest(folder)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return dict(orjson.loads(path.read_bytes())["files"])
-    except FileNotFoundError:
-        return {}
-    except (ValueError, TypeError, KeyError):
-        raise ManifestError(f"{path}: is damaged; remove it together with the files it describes") from None
 
 
 def sha256_of(path: Path) -> str:

@@ -25,10 +25,8 @@ import orjson
 
 from ..rewards.answers import last_boxed
 from .countdown import Problem, Term, solve
-from .questions import BadRow
+from .rows import BadRow
 
-COLUMNS = frozenset({"question", "problem", "answer", "solution", "nums", "numbers", "target", "id", "unique_id"})
-"""Every field that is looked at; a reader may leave out all others."""
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 

@@ -35,7 +35,7 @@ from ..sessions.records import HistoryQuestion, Session, Turn
 from ..sessions.wording import language_of
 from ..system.errors import reason_of
 from .asked import Asked, BadQuestion, needed, text_of, unreadable
-from .sources import SourceError, open_file
+from .rows import DataError, open_file
 
 SESSION_TURNS = 10
 _NEAR = 0.015
@@ -49,7 +49,7 @@ def read_personamem(
 ) -> Iterator[Asked]:
     """``contexts`` is the JSONL file of version 1, or the folder that the links of version 2 start from."""
     if contexts is None:
-        raise SourceError("--contexts: name PersonaMem's shared_contexts file, or the folder of its histories")
+        raise DataError("--contexts: name PersonaMem's shared_contexts file, or the folder of its histories")
     shared = _Contexts(contexts) if contexts.is_file() else None
     histories = lru_cache(maxsize=2)(shared.messages if shared else partial(_linked, contexts))
     for path in paths:
@@ -82,7 +82,7 @@ class _Contexts:
                 try:
                     self._offsets |= dict.fromkeys(orjson.loads(line) if line.strip() else (), position)
                 except (ValueError, TypeError) as error:
-                    raise SourceError(f"{path}: line {number}: expected {{id: [messages]}} ({error})") from None
+                    raise DataError(f"{path}: line {number}: expected {{id: [messages]}} ({error})") from None
                 position += len(line)
 
     def messages(self, id: str) -> Messages:

@@ -45,14 +45,12 @@ from ..system.errors import MemAgentError, reason_of
 from ..system.files import replacing
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_if_asked, stop_on_signals
-from .bad_rows import BadRows, NoGoodRows
 from .countdown import problems
+from .lengths import eval_name
 from .math_exemplars import exemplars
-from .math_questions import COLUMNS, READERS, MathQuestion, of_problem
+from .math_questions import READERS, MathQuestion, of_problem
 from .math_rows import Form, Wording, reply, system_wording
-from .options import OptionError, eval_name
-from .questions import BadRow
-from .sources import Source, SourceError, open_dataset, open_file
+from .rows import BadRow, BadRows, DataError, NoGoodRows, Source, open_dataset, open_file
 
 _ROLES = ("system", "user")
 
@@ -91,25 +89,25 @@ def _run(args: argparse.Namespace) -> str:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises OptionError, SourceError."""
+    """Raises DataError."""
     if not (args.output or args.eval):
-        raise OptionError("nothing to write: give --output FILE, --eval NAME or both")
+        raise DataError("nothing to write: give --output FILE, --eval NAME or both")
     if bool(args.split_eval) != bool(args.output and args.eval):
-        raise OptionError("--output, --eval and --split-eval N, the rows held out of the first for the second, go "
+        raise DataError("--output, --eval and --split-eval N, the rows held out of the first for the second, go "
                           "together; else give --output or --eval")
     if args.shots_from_input and not args.output:
-        raise OptionError("--shots-from-input takes shots from rows that are trained, and without --output none is; "
+        raise DataError("--shots-from-input takes shots from rows that are trained, and without --output none is; "
                           "take --shots-file FILE")
     if args.countdown and args.task != "countdown":
-        raise OptionError("--countdown makes rows of --task countdown")
+        raise DataError("--countdown makes rows of --task countdown")
     if args.eval and (not args.eval.strip() or set(args.eval) & set("/ \\\t")):
-        raise OptionError(f"--eval {args.eval!r}: a name of a file, without blanks and slashes")
+        raise DataError(f"--eval {args.eval!r}: a name of a file, without blanks and slashes")
     inputs = [path for path in (args.input, args.shots_file) if path]
     outputs = [args.output] if args.output else []
     outputs += [_folder(args) / eval_name(args.eval)] if args.eval else []
     for output in outputs:
         if output.exists() and any(path.exists() and path.samefile(output) for path in inputs):
-            raise SourceError(f"{output}: is the input as well; choose another name")
+            raise DataError(f"{output}: is the input as well; choose another name")
 
 
 def _folder(args: argparse.Namespace) -> Path:
@@ -125,9 +123,9 @@ def _questions(args: argparse.Namespace, bad: BadRows) -> list[MathQuestion]:
         count = min(args.limit or args.countdown, args.countdown)
         return [of_problem(problem) for problem in problems(count, args.seed)]
     if args.input:
-        source = open_file(args.input, COLUMNS)
+        source = open_file(args.input)
     else:
-        source = open_dataset(args.hf_dataset, args.hf_split, args.hf_revision, COLUMNS, args.hf_config)
+        source = open_dataset(args.hf_dataset, args.hf_split, args.hf_revision, args.hf_config)
     return _read(source, args.task, bad, args.limit)
 
 
@@ -152,11 +150,11 @@ def _read(source: Source, task: str, bad: BadRows, limit: int | None = None, nam
 def _split(
     questions: Sequence[MathQuestion], args: argparse.Namespace
 ) -> tuple[Sequence[MathQuestion], Sequence[MathQuestion]]:
-    """What is trained and what is evaluated. Raises OptionError."""
+    """What is trained and what is evaluated. Raises DataError."""
     if not args.split_eval:
         return (questions, ()) if args.output else (questions, questions)
     if args.split_eval >= len(questions):
-        raise OptionError(f"--split-eval {args.split_eval}: there are {len(questions)} rows; leave some to train")
+        raise DataError(f"--split-eval {args.split_eval}: there are {len(questions)} rows; leave some to train")
     held = set(random.Random(f"{args.seed}/held out").sample(range(len(questions)), args.split_eval))
     kept = [[q for number, q in enumerate(questions) if (number in held) is wanted] for wanted in (False, True)]
     asked = {question.asked for question in kept[1]}
@@ -170,29 +168,29 @@ def _split(
 def _wording(
     args: argparse.Namespace, trained: Sequence[MathQuestion], held_out: Sequence[MathQuestion], bad: BadRows
 ) -> Wording:
-    """Raises OptionError where there are fewer examples than shots."""
+    """Raises DataError where there are fewer examples than shots."""
     form = Form(args.form)
     pool: Sequence[MathQuestion] = exemplars(args.task)
     if args.shots_file:
-        pool = _read(open_file(args.shots_file, COLUMNS), args.task, bad, name=f"{args.shots_file}, ")
+        pool = _read(open_file(args.shots_file), args.task, bad, name=f"{args.shots_file}, ")
     elif args.shots_from_input:
         pool = trained
     hidden = {question.asked for question in held_out} if args.split_eval else set()
     solved = {q.question: q for q in pool if reply(q, form) and q.asked not in hidden}
     pool = list(solved.values())
     if args.shots and len(pool) <= args.shots:
-        raise OptionError(f"--shots {args.shots}: {len(pool)} solved examples are there; at least one more is needed")
+        raise DataError(f"--shots {args.shots}: {len(pool)} solved examples are there; at least one more is needed")
     return Wording(args.task, form, _system(args, form), args.system_role == "user", args.shots, pool, args.seed)
 
 
 def _system(args: argparse.Namespace, form: Form) -> str:
-    """Raises OptionError."""
+    """Raises DataError."""
     if args.system is None:
         return system_wording(args.task, form)
     try:
         return args.system.read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        raise OptionError(f"--system {args.system}: cannot be read ({reason_of(error)})") from None
+        raise DataError(f"--system {args.system}: cannot be read ({reason_of(error)})") from None
 
 
 def _open(files: ExitStack, path: Path) -> BinaryIO:

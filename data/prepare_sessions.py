@@ -44,14 +44,12 @@ from ..system.files import replacing
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_if_asked, stop_on_signals
 from .asked import Asked, BadQuestion, LeftOut
-from .bad_rows import BadRows, NoGoodRows
 from .locomo import read_locomo
 from .longmemeval import read_longmemeval
-from .options import OptionError
 from .personamem import SESSION_TURNS, read_personamem
+from .rows import BadRows, DataError, NoGoodRows
 from .session_file import SessionFile
 from .session_rows import read_rows
-from .sources import SourceError
 
 _TRAIN, _TEST = "train", "test"
 _FORMATS = ("locomo", "longmemeval", "personamem", "rows")
@@ -122,27 +120,27 @@ def _outputs(args: argparse.Namespace) -> dict[str, Path]:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises OptionError, SourceError."""
+    """Raises DataError, DataError."""
     for name in (args.dataset, args.split or _TEST):
         if not name.strip() or set(name) & set("/ \\\t") or name.startswith("."):
-            raise OptionError(f"{name!r}: a name of a file, without blanks and slashes")
+            raise DataError(f"{name!r}: a name of a file, without blanks and slashes")
     divided = args.test_share is not None or args.test_rows is not None
     if divided and args.split not in (None, _TRAIN, _TEST):
-        raise OptionError(f"--split {args.split}: rows are divided into {_TRAIN} and {_TEST}; name one, or neither")
+        raise DataError(f"--split {args.split}: rows are divided into {_TRAIN} and {_TEST}; name one, or neither")
     if (args.by_history or args.split_order) and not divided:
-        raise OptionError("--by-history and --split-order divide rows: give --test-share or --test-rows as well")
+        raise DataError("--by-history and --split-order divide rows: give --test-share or --test-rows as well")
     if args.by_history and args.test_rows is not None:
-        raise OptionError("--by-history takes a --test-share of the histories, not a number of rows")
+        raise DataError("--by-history takes a --test-share of the histories, not a number of rows")
     if args.adversarial and args.format != "locomo":
-        raise OptionError("--adversarial keeps questions of --format locomo")
+        raise DataError("--adversarial keeps questions of --format locomo")
     if args.contexts and args.format != "personamem":
-        raise OptionError("--contexts belongs to --format personamem")
+        raise DataError("--contexts belongs to --format personamem")
     for path in [*args.input, *([args.split_order] if args.split_order else [])]:
         if not path.is_file():
-            raise SourceError(f"{path}: no such file")
+            raise DataError(f"{path}: no such file")
     for path in _outputs(args).values():
         if path.exists() and any(path.samefile(source) for source in args.input):
-            raise SourceError(f"{path}: is the input as well; choose another --dataset or --split")
+            raise DataError(f"{path}: is the input as well; choose another --dataset or --split")
         path.parent.mkdir(parents=True, exist_ok=True)
 
 
@@ -155,7 +153,7 @@ def _reader(args: argparse.Namespace) -> Reader:
 
 
 def _split(read: Reader, args: argparse.Namespace) -> Callable[[Asked], str]:
-    """Which split a question is in. Raises OptionError."""
+    """Which split a question is in. Raises DataError."""
     if args.test_share is None and args.test_rows is None:
         return lambda asked: args.split or _TEST
     source = [args.split_order] if args.split_order else args.input
@@ -164,7 +162,7 @@ def _split(read: Reader, args: argparse.Namespace) -> Callable[[Asked], str]:
     trains = int(len(units) * (1 - args.test_share) + 1e-9) if args.test_share else len(units) - args.test_rows
     test = len(units) - trains
     if not 0 < test < len(units):
-        raise OptionError(f"{test} of {len(units)} to the test: both splits need some")
+        raise DataError(f"{test} of {len(units)} to the test: both splits need some")
     random.Random(args.seed).shuffle(units)
     trained, tested = set(units[: len(units) - test]), set(units[len(units) - test :])
 
@@ -173,7 +171,7 @@ def _split(read: Reader, args: argparse.Namespace) -> Callable[[Asked], str]:
         if unit in tested:
             return _TEST
         if args.split_order and unit not in trained:
-            raise OptionError(f"--split-order {args.split_order}: it lacks {unit!r:.60}, which the input has")
+            raise DataError(f"--split-order {args.split_order}: it lacks {unit!r:.60}, which the input has")
         return _TRAIN
 
     return split_of

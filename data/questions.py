@@ -1,4 +1,4 @@
-"""Rows of question answering data sets, whatever their shape, as ``Question``.
+"""Rows of question answering data sets, whatever their shape, as ``Question``, and questions as training rows.
 
 =========  ===========================================================================================================
 plain      ``question``; ``answer`` or ``answers``, a text, a number or a list of them; ``context``, a text, a list of
@@ -7,9 +7,9 @@ HotpotQA,  ``context`` and ``supporting_facts`` as lists of pairs (the original 
 2Wiki      the JSON text of either (some parquet copies); what follows a title is a list of sentences
 FlashRAG   ``golden_answers``; the fields of HotpotQA's columns (or ``content`` for ``sentences``) in ``metadata``
 MuSiQue    ``paragraphs[{title, paragraph_text, is_supporting}]`` in place of ``context``; more in ``answer_aliases``
-SQuAD      ``answers{text}``; ``sources`` brings the original files, one object of articles, into this shape
+SQuAD      ``answers{text}``; ``rows`` brings the original files, one object of articles, into this shape
 MemAgent   ``prompt`` (text or chat messages) or ``extra_info.question``; ``context``; ``reward_model.ground_truth``
-own        ``prompt, label, metadata{ground_truth, context or context_id}``: training rows already (``own_row``)
+own        ``prompt, label, metadata{ground_truth, context or context_id}``: training rows already, kept unchanged
 =========  ===========================================================================================================
 
 A worked example, of which all shapes of HotpotQA give the same::
@@ -19,42 +19,47 @@ A worked example, of which all shapes of HotpotQA give the same::
     -> question "Who?", answers ("Ann",), supporting ("Ann",), paragraphs (gold first, then another)
        (Paragraph("Ann", ("Ann is.", " She was."), True), Paragraph("Bob", ("Bob is.",), False))
        document "Document 1:\\nAnn\\nAnn is. She was.\\n\\nDocument 2:\\nBob\\nBob is."
+    -> {"prompt": "Who?", "label": "Ann", "metadata": {"ground_truth": ["Ann"], "context": "Document 1:\\n...", ...}}
 
-A Question has a question, an answer and, unless none is needed, a document that are not blank; its answers keep the
-order of the data without duplicates. A row that cannot meet them raises ``BadRow``.
+A question, its answers and, unless none is needed, its document are not blank; answers keep the order of the data
+without duplicates. A row that cannot meet this raises ``BadRow``.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import orjson
 
-from ..system.errors import MemAgentError
-from .paragraphs import Paragraph, spaced_documents
+from .document_store import DocumentStore, MissingDocument, document_id
+from .rows import BadRow
 
-
-class BadRow(MemAgentError, ValueError):
-    """A row without a usable question, document or answer; the message says which field and why."""
+_KEPT = ("id", "level", "type", "supporting_facts", "task")
+_OWN_FIELDS = ("prompt", "label", "metadata")
+_NO_DOCUMENT = "context is missing; only prepare --no-context takes questions without a document"
 
 
 class Impossible(BadRow):
     """A sound row whose question has no answer, on purpose."""
 
 
-_KEPT = ("id", "level", "type", "supporting_facts", "task")
-COLUMNS = frozenset(
-    {"question", "answer", "answers", "answer_aliases", "is_impossible", "answerable", "title", "prompt", "extra_info"}
-    | {"context", "paragraphs", "reward_model", "_id", "golden_answers", "metadata", *_KEPT}
-)
-"""Every field that is looked at; a reader may leave out all others."""
-DOCUMENT_COLUMNS = ("context", "paragraphs")
-OWN_COLUMNS = ("prompt", "label", "metadata")
-_NO_DOCUMENT = "context is missing; only --no-context takes questions without a document"
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    title: str | None
+    sentences: tuple[str, ...]
+    gold: bool = True
+    """Whether the answer is made from it; True of all where nobody marked any."""
+
+    @property
+    def document(self) -> str:
+        """Title and sentences as the data has them."""
+        text = "".join(self.sentences)
+        return text if self.title is None else f"{self.title}\n{text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +93,117 @@ def assemble(texts: Iterable[str]) -> str:
     return "\n\n".join(f"Document {number}:\n{text}" for number, text in enumerate(texts, start=1))
 
 
+def spaced_documents(paragraphs: Sequence[Paragraph]) -> list[str]:
+    """The documents of one row's paragraphs, with blanks between sentences.
+
+    HotpotQA's sentences begin with theirs, except those that stood without one (``Go!`` before ``" is``); 2Wiki's
+    bring none. So the majority of the row's joints says whether its text is whole as it is, or needs blanks::
+
+        ("He saw", ' "Go!', '" twice.')  ->  He saw "Go!" twice.        HotpotQA
+        ("Ann is.", "She was.")          ->  Ann is. She was.           2WikiMultiHopQA
+    """
+    joints = [
+        _are_apart(before, after)
+        for paragraph in paragraphs for before, after in pairwise(filter(None, paragraph.sentences))
+    ]
+    if 2 * sum(joints) >= len(joints):
+        return [paragraph.document for paragraph in paragraphs]
+    return [replace(paragraph, sentences=_spaced(paragraph.sentences)).document for paragraph in paragraphs]
+
+
+def _spaced(sentences: Iterable[str]) -> tuple[str, ...]:
+    spaced: list[str] = []
+    for sentence in filter(None, sentences):
+        spaced.append(sentence if not spaced or _are_apart(spaced[-1], sentence) else f" {sentence}")
+    return tuple(spaced)
+
+
+def _are_apart(before: str, after: str) -> bool:
+    return before[-1].isspace() or after[0].isspace()
+
+
+# --- training rows ---------------------------------------------------------------------------------------------------
+def is_own_row(fields: Mapping[str, Any]) -> bool:
+    """Whether it is a training row already."""
+    return "prompt" in fields and "metadata" in fields and "reward_model" not in fields
+
+
+def own_row(
+    fields: Mapping[str, Any], needs_document: bool = True, store: DocumentStore | None = None
+) -> tuple[dict[str, Any], str | None]:
+    """A training row of this pack, unchanged, and its document if that is in ``store``.
+
+    Raises:
+        BadRow: it lacks a question, an answer or a document.
+        MissingDocument: it names a document that is in no store.
+    """
+    metadata = fields["metadata"]
+    if not isinstance(metadata, Mapping):
+        raise BadRow(f"metadata is {_kind(metadata)}, expected an object")
+    _text(_chat_text(fields["prompt"]), "prompt")
+    _answers("metadata.ground_truth", metadata.get("ground_truth"))
+    given = [name for name in ("context", "context_id") if metadata.get(name) is not None]
+    for name in given:
+        _text(metadata[name], f"metadata.{name}")
+    if needs_document and not given:
+        raise BadRow(f"metadata.{_NO_DOCUMENT}")
+    row = {name: fields[name] for name in _OWN_FIELDS if name in fields}
+    if given != ["context_id"]:
+        return row, None
+    if store is None:
+        raise MissingDocument("rows name documents by id; convert their file by --input, with its .docs folder")
+    return row, store.get(metadata["context_id"])
+
+
+def row_of(question: Question, inline_chars: int) -> tuple[dict[str, Any], str | None]:
+    """The training row of a question, and its document if that is longer than ``inline_chars``."""
+    document = question.document
+    metadata = {"ground_truth": question.answers} | ({"context": document} if document else {}) | question.extras
+    if question.supporting and "supporting_facts" not in metadata:
+        metadata["supporting"] = question.supporting
+    row = {"prompt": question.question, "label": question.answers[0], "metadata": metadata}
+    if len(document) <= inline_chars:
+        return row, None
+    del metadata["context"]
+    metadata["context_id"] = document_id(document)
+    return row, document
+
+
+# --- data sets -------------------------------------------------------------------------------------------------------
 def read_question(fields: Mapping[str, Any], needs_document: bool = True) -> Question:
-    """The question of a row of any data set but MemAgent's. Raises BadRow."""
-    fields = _known(without_wrapping(fields), needs_document)
+    """The question of a row of any data set. Raises BadRow."""
+    if not any(name in fields for name in ("question", "answer", "reward_model")):
+        raise BadRow(
+            "fits no known schema; expected {question, answer or answers, context: a text, texts or paragraphs}, rows "
+            "of HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD, MemAgent's {prompt, context, reward_model}, or this "
+            "pack's {prompt, label, metadata}"
+        )
+    fields = {name: value for name, value in _flashrag(fields).items() if value is not None}
+    if needs_document and "context" not in fields and "paragraphs" not in fields:
+        raise BadRow(_NO_DOCUMENT)
+    extras = {name: fields[name] for name in _KEPT if name in fields}
+    if "id" not in extras and "_id" in fields:  # the original HotpotQA files
+        extras = {"id": fields["_id"]} | extras
+    if "task" in extras:
+        _text(extras["task"], "task")
+    if "reward_model" in fields:
+        return _memagent(fields, extras)
     listed = fields.get("answers")
     is_squad = isinstance(listed, dict)
-    texts = _member(fields, "answers", "text") if is_squad else listed
+    texts = _member(listed, "text") if is_squad else listed
     if fields.get("is_impossible") is True or fields.get("answerable") is False or (is_squad and texts == []):
         raise Impossible("marked as impossible to answer")
     answers = _answers("answer", fields.get("answer"), texts, fields.get("answer_aliases"))
-    found = Question(_text(fields.get("question"), "question"), answers, extras=_extras(fields))
+    found = Question(_text(fields.get("question"), "question"), answers, extras=extras)
     name = "paragraphs" if "paragraphs" in fields else "context"
     given = fields.get(name)
-    if "supporting_facts" in found.extras:
-        found.extras["supporting_facts"], given = _decoded(found.extras["supporting_facts"]), _decoded(given)
+    if "supporting_facts" in extras:
+        extras["supporting_facts"], given = _decoded(extras["supporting_facts"]), _decoded(given)
     if given is None:
         return found
     if not isinstance(given, str):
-        paragraphs, supporting = _paragraphs(given, name, titles_of(found.extras.get("supporting_facts")) or ())
+        facts = fact_titles(extras.get("supporting_facts")) or ()
+        paragraphs, supporting = _paragraphs(given, name, tuple(dict.fromkeys(facts)))
         return replace(found, paragraphs=paragraphs, supporting=supporting)
     if not is_squad or not fields.get("title"):
         return replace(found, context=_text(given, name))
@@ -113,7 +211,19 @@ def read_question(fields: Mapping[str, Any], needs_document: bool = True) -> Que
     return replace(found, context=text, paragraphs=(Paragraph(title, (text,)),), supporting=(title,), article=title)
 
 
-def without_wrapping(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+def fact_titles(supporting_facts: Any) -> tuple[str, ...] | None:
+    """The title of every fact, given as such, in pairs with a sentence, or as a column; None of anything else.
+
+    A paragraph with two supporting sentences is named twice.
+    """
+    facts = supporting_facts.get("title") if isinstance(supporting_facts, dict) else supporting_facts or []
+    if not isinstance(facts, list):
+        return None
+    titles = [fact[0] if isinstance(fact, list) and fact else fact for fact in facts]
+    return tuple(titles) if all(isinstance(title, str) for title in titles) else None
+
+
+def _flashrag(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """A row of FlashRAG's copies in the columns of the data set itself (as ReMemR1's process_test.py reads it)."""
     metadata = fields.get("metadata")
     if "golden_answers" not in fields or not isinstance(metadata, Mapping):
@@ -125,55 +235,14 @@ def without_wrapping(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"id": fields.get("id"), "question": fields.get("question"), "answers": fields["golden_answers"]} | inner
 
 
-def read_memagent_question(fields: Mapping[str, Any], needs_document: bool = True) -> Question:
-    """The question of a row of MemAgent's. Raises BadRow."""
-    fields = _known(fields, needs_document)
-    question = _chat_text(fields.get("prompt")) or _member(fields, "extra_info", "question")
+def _memagent(fields: Mapping[str, Any], extras: dict[str, Any]) -> Question:
+    question = _chat_text(fields.get("prompt")) or _member(fields.get("extra_info"), "question")
     return Question(
         _text(question, "prompt (and extra_info.question)"),
-        _answers("reward_model.ground_truth", _member(fields, "reward_model", "ground_truth")),
+        _answers("reward_model.ground_truth", _member(fields["reward_model"], "ground_truth")),
         _text(fields["context"], "context") if "context" in fields else "",
-        extras=_extras(fields),
+        extras=extras,
     )
-
-
-def own_row(fields: Mapping[str, Any], needs_document: bool = True) -> dict[str, Any]:
-    """A training row of this pack, unchanged. Raises BadRow."""
-    metadata = fields.get("metadata")
-    if not isinstance(metadata, Mapping):
-        raise BadRow(f"metadata is {_kind(metadata)}, expected an object")
-    _text(_chat_text(fields.get("prompt")), "prompt")
-    _answers("metadata.ground_truth", metadata.get("ground_truth"))
-    documents = [name for name in ("context", "context_id") if metadata.get(name) is not None]
-    for name in documents:
-        _text(metadata[name], f"metadata.{name}")
-    if needs_document and not documents:
-        raise BadRow(f"metadata.{_NO_DOCUMENT}")
-    return {name: fields[name] for name in OWN_COLUMNS if name in fields}
-
-
-def titles_of(supporting_facts: Any) -> tuple[str, ...] | None:
-    """Titles, given as such, in pairs with a sentence, or as a column, each once; None if it is anything else."""
-    titles = fact_titles(supporting_facts)
-    return None if titles is None else tuple(dict.fromkeys(titles))
-
-
-def fact_titles(supporting_facts: Any) -> tuple[str, ...] | None:
-    """The same, one for every fact: a paragraph with two supporting sentences stands there twice."""
-    facts = supporting_facts.get("title") if isinstance(supporting_facts, dict) else supporting_facts or []
-    if not isinstance(facts, list):
-        return None
-    titles = [fact[0] if isinstance(fact, list) and fact else fact for fact in facts]
-    return tuple(titles) if all(isinstance(title, str) for title in titles) else None
-
-
-# --- pieces of rows --------------------------------------------------------------------------------------------------
-def _known(fields: Mapping[str, Any], needs_document: bool) -> dict[str, Any]:
-    """The fields that are there and looked at."""
-    known = {name: fields[name] for name in COLUMNS if fields.get(name) is not None}
-    if needs_document and not any(name in known for name in DOCUMENT_COLUMNS):
-        raise BadRow(_NO_DOCUMENT)
-    return known
 
 
 def _paragraphs(value: Any, name: str, titles: tuple[str, ...]) -> tuple[tuple[Paragraph, ...], tuple[str, ...]]:
@@ -188,8 +257,8 @@ def _paragraphs(value: Any, name: str, titles: tuple[str, ...]) -> tuple[tuple[P
     marked = any(isinstance(entry, dict) and entry.get("is_supporting") is not None for entry in value)
     found = []
     for entry in value:
-        gold = isinstance(entry, dict) and entry.get("is_supporting") is True if marked else not titles
         title, sentences = _title_and_sentences(entry, name)
+        gold = isinstance(entry, dict) and entry.get("is_supporting") is True if marked else not titles
         found.append(Paragraph(title, sentences, gold or (not marked and title in titles)))
     if not any(paragraph.document.strip() for paragraph in found):
         raise BadRow(f"{name} is blank")
@@ -214,51 +283,40 @@ def _title_and_sentences(entry: Any, name: str) -> tuple[str | None, tuple[str, 
     return title, sentences
 
 
-def _member(fields: Mapping[str, Any], outer: str, inner: str) -> Any:
-    value = fields.get(outer)
-    return value.get(inner) if isinstance(value, dict) else None
+# --- fields ----------------------------------------------------------------------------------------------------------
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
 
 
 def _chat_text(prompt: Any) -> Any:
-    """What the user says in chat messages; anything else as it is."""
+    """What the user says in chat messages, whose content may come in parts; anything else as it is."""
     if not isinstance(prompt, list):
         return prompt
-    texts = [_message_text(message) for message in prompt]
-    return "\n\n".join(text for text in texts if text)
-
-
-def _message_text(message: Any) -> str:
-    """The text of a user message, whose content may come in parts; nothing for the other roles."""
-    if not isinstance(message, Mapping):
-        raise BadRow(f"prompt holds {_kind(message)}, expected chat messages")
-    if message.get("role", "user") != "user":
-        return ""
-    content = message.get("content")
-    if isinstance(content, list):
-        content = "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
-    if not isinstance(content, str):
-        raise BadRow(f"content of a prompt message is {_kind(content)}, expected text")
-    return content
+    texts = []
+    for message in prompt:
+        if not isinstance(message, Mapping):
+            raise BadRow(f"prompt holds {_kind(message)}, expected chat messages")
+        content = message.get("content")
+        if isinstance(content, list):
+            content = "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
+        if message.get("role", "user") == "user":
+            texts.append(_text(content, "content of a prompt message") if content else "")
+    return "\n\n".join(filter(None, texts))
 
 
 def _answers(name: str, *values: Any) -> tuple[str, ...]:
     """All that is not blank in texts, numbers and lists of them, in order and each once."""
-    found = [answer for value in values for answer in (value if isinstance(value, list) else [value])]
-    texts = [_answer_text(answer, name) for answer in found]
-    kept = tuple(dict.fromkeys(text for text in texts if text.strip()))
-    if not kept:
+    found: dict[str, None] = {}
+    for answer in (each for value in values for each in (value if isinstance(value, list) else [value])):
+        if answer is None or answer != answer:  # pandas writes NaN for what is missing
+            continue
+        if isinstance(answer, bool) or not isinstance(answer, str | int | float | Decimal):
+            raise BadRow(f"{name} holds {_kind(answer)}, expected text")
+        if str(answer).strip():
+            found[str(answer)] = None
+    if not found:
         raise BadRow(f"{name} is missing or empty; use rows that have answers, such as those of a train or dev split")
-    return kept
-
-
-def _answer_text(answer: Any, name: str) -> str:
-    if answer is None or answer != answer:  # pandas writes NaN for what is missing
-        return ""
-    if isinstance(answer, int | float | Decimal) and not isinstance(answer, bool):
-        return str(answer)
-    if not isinstance(answer, str):
-        raise BadRow(f"{name} holds {_kind(answer)}, expected text")
-    return answer
+    return tuple(found)
 
 
 def _decoded(value: Any) -> Any:
@@ -269,15 +327,6 @@ def _decoded(value: Any) -> Any:
         return orjson.loads(value)
     except ValueError:
         return value
-
-
-def _extras(fields: Mapping[str, Any]) -> dict[str, Any]:
-    extras = {key: fields[key] for key in _KEPT if key in fields}
-    if "id" not in extras and "_id" in fields:  # the original HotpotQA files
-        extras = {"id": fields["_id"]} | extras
-    if "task" in extras:
-        _text(extras["task"], "task")
-    return extras
 
 
 def _text(value: Any, name: str) -> str:

@@ -17,9 +17,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .pool import CorpusError, PoolQuestion, Skip, read_questions
-from .questions import BadRow, Impossible, Question, read_question
-from .sources import SourceError, read_articles, squad_rows
+import orjson
+
+from .pool import PoolQuestion, Skip, read_questions
+from .questions import Impossible, Question, read_question
+from .rows import DataError, squad_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,33 +32,31 @@ class Corpus:
 
 
 def read_squad(path: Path) -> Corpus:
-    """An original SQuAD file. Raises CorpusError."""
+    """An original SQuAD file. Raises DataError."""
     found = list[tuple[Question, list[str], int]]()
     try:
-        articles = read_articles(path)
+        articles = list(orjson.loads(path.read_bytes())["data"])
         for number, fields in squad_rows(articles):
             try:
                 question = read_question(fields)
             except Impossible:
                 continue
             found.append((question, [question.context], number))
-    except SourceError as error:
-        raise CorpusError(str(error)) from None
-    except (BadRow, ValueError) as error:
-        raise CorpusError(f"{path}: {error}") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: not a SQuAD file ({error})") from None
     groups = {number: [paragraph["context"] for paragraph in articles[number - 1]["paragraphs"]]
               for number in {number for _, _, number in found}}
     return _corpus(path, found, groups)
 
 
 def read_hotpotqa(path: Path) -> Corpus:
-    """A HotpotQA file of any shape. Raises CorpusError."""
+    """A HotpotQA file of any shape. Raises DataError."""
     found, groups = list[tuple[Question, list[str], int]](), dict[int, list[str]]()
     for where, question in read_questions(path):
         if isinstance(question, Skip):
             continue
         if not question.paragraphs:
-            raise CorpusError(f"{path}: {where}: its context is no list of paragraphs; expected a row of HotpotQA")
+            raise DataError(f"{path}: {where}: its context is no list of paragraphs; expected a row of HotpotQA")
         documents = {paragraph.title: paragraph for paragraph in question.paragraphs}.values()
         near = groups[len(groups)] = [paragraph.document for paragraph in documents]
         found.append((question, [paragraph.document for paragraph in documents if paragraph.gold] or near, len(found)))
@@ -67,7 +67,7 @@ def _corpus(path: Path, found: list[tuple[Question, list[str], int]], groups: di
     """``found``: a question, its gold documents, and the number of the group where it and its others are."""
     documents = sorted({document for group in groups.values() for document in group})
     if not documents:
-        raise CorpusError(f"{path}: no question with an answer among paragraphs")
+        raise DataError(f"{path}: no question with an answer among paragraphs")
     place = {document: number for number, document in enumerate(documents)}
 
     def numbers(texts: Iterable[str]) -> tuple[int, ...]:

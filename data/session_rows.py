@@ -15,7 +15,7 @@ from typing import Any
 from ..sessions.records import HistoryQuestion
 from ..sessions.table import question_in
 from .asked import Asked, BadQuestion, text_of, unreadable
-from .sources import open_file
+from .rows import open_file
 
 
 def read_rows(paths: Sequence[Path]) -> Iterator[Asked]:

@@ -1,26 +1,45 @@
-"""Training documents in an order that is a pure function of (seed, number).
+"""Training rows in an order that is a pure function of (seed, number), from the files that TRAIN_DATA means.
+
+::
+
+    data/train.jsonl                           that file
+    data/v1121-0/train_0.parquet               that shard alone
+    data/v1121-0                               its train_*.parquet
+    data/v1121-0/train_*.parquet               those that match
+
+Shards come in the order of their numbers, 9 before 10. They are parquet files of one folder, and share one store of
+documents (``document_store``).
 
 Group ``k`` is row ``permutation(seed, epoch)[k mod rows]`` with ``epoch = k // rows``. The whole state of the data
 order is therefore one integer, the next group number; resuming and replaying need nothing else. Without shuffling the
-permutation is the files' own order.
+permutation is the files' own order, which is also the default of a curriculum: a file whose first row has
+``metadata.curriculum`` (``prepare --synthesize`` writes it).
 
-Files are opened and checked once (``row_files``); rows are read back one by one, so their size does not matter.
+Rows stay on disk, whatever size they are. JSON lines are scanned once for byte offsets, and every line is checked; a
+row is then one seek and one line. A row of a parquet file is read out of its row group, so such files are best written
+with small groups (``prepare-rl-data``: 16 rows). A row has ``prompt``, perhaps ``label``, and ``metadata``; what other
+rows of a parquet file have in it and this one has not is left out, as in JSON lines.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from .row_files import DataError, open_rows
-from .shards import training_files
+import orjson
 
-__all__ = ["DataError", "DataSource", "TrainingRow", "data_bytes"]
+from ..system.errors import reason_of
+from .rows import BATCH_ROWS, DataError, open_file
+
+SHARDS = "train_*.parquet"
+_SLICE = re.compile(r"@\[(-?[0-9]+)?:(-?[0-9]+)?\]$")  # hosts accept train.jsonl@[0:100] as training data
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +52,22 @@ class TrainingRow:
 
 
 class DataSource:
-    """Rows by the number of their group; ``path`` is one file, or shards as ``shards`` says."""
+    """Rows by the number of their group. Raises DataError, which names file, line and what is wrong."""
 
-    def __init__(self, path: str | Path, seed: int, *, shuffle: bool = True) -> None:
-        self.path = Path(path)
-        self._seed, self._shuffle = seed, shuffle
-        self._files = [open_rows(file) for file in training_files(path)]
+    def __init__(self, path: str | Path, seed: int, *, shuffle: bool | None = None) -> None:
+        """``shuffle``: None means unless it is a curriculum."""
+        self.path, self._seed = Path(path), seed
+        self._files = [_ParquetRows(file) if file.suffix == ".parquet" else _JsonLines(file)
+                       for file in training_files(path)]
         self._starts = [0, *accumulate(map(len, self._files))]
         self.own_tasks: dict[str, int] = {}
-        """The tasks that rows name as their own, with the line of the first that does."""
+        """The tasks that rows name as their own, with the line (from 1) of the first that does."""
         for start, file in zip(self._starts, self._files, strict=False):
             for name, number in file.tasks.items():
                 self.own_tasks.setdefault(name, start + number)
         if not len(self):
             raise DataError(f"{path}: no rows")
+        self.shuffle = not is_curriculum(path) if shuffle is None else shuffle
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -54,7 +75,7 @@ class DataSource:
     def row(self, group: int) -> TrainingRow:
         """The row of group ``group``, read afresh: nobody else holds its metadata."""
         epoch, position = divmod(group, len(self))
-        row = self.raw(_permutation(len(self), self._seed, epoch)[position] if self._shuffle else position)
+        row = self.raw(_permutation(len(self), self._seed, epoch)[position] if self.shuffle else position)
         return TrainingRow(row["prompt"], row.get("label"), row["metadata"])
 
     def raw(self, number: int) -> dict[str, Any]:
@@ -70,6 +91,135 @@ def _permutation(rows: int, seed: int, epoch: int) -> list[int]:
     return order
 
 
+# --- the files -------------------------------------------------------------------------------------------------------
+def training_files(train_data: str | Path) -> tuple[Path, ...]:
+    """The files, at least one. Raises DataError."""
+    text, path = str(train_data), Path(train_data)
+    if is_sharded(path):
+        files = list(path.glob(SHARDS) if path.is_dir() else path.parent.glob(path.name))
+        if not files:
+            reason = f"is a folder without {SHARDS}" if path.is_dir() else "no file matches"
+            raise DataError(f"TRAIN_DATA={text!r}: {reason}; make them with mem-agent prepare-rl-data")
+        if len(files) > 1 and (odd := [file for file in files if file.suffix != ".parquet"]):
+            raise DataError(f"TRAIN_DATA={text!r}: {odd[0].name} is no parquet file; several files are shards in "
+                            "parquet, rows in JSON lines go into one file")
+        return tuple(sorted(files, key=_by_number))
+    if not path.is_file():
+        raise DataError(f"TRAIN_DATA={text!r}: no such file; make it with prepare_data.py")
+    return (path,)
+
+
+def is_sharded(train_data: str | Path) -> bool:
+    """Whether it is written as anything but one file."""
+    return Path(train_data).is_dir() or ("*" in str(train_data) and not Path(train_data).exists())
+
+
+def shard_folder(train_data: str | Path) -> Path:
+    """The folder of the files, whether they are there or not."""
+    return Path(train_data) if Path(train_data).is_dir() else Path(train_data).parent
+
+
+def without_slice(train_data: str | Path) -> Path:
+    """The file itself of ``a/train.jsonl@[0:100]``."""
+    return Path(_SLICE.sub("", str(train_data)))
+
+
+def row_slice(train_data: str | Path) -> slice:
+    """The rows that ``a/train.jsonl@[0:100]`` means; all of them without a slice."""
+    found = _SLICE.search(str(train_data))
+    return slice(*(int(bound) if bound else None for bound in found.groups())) if found else slice(None)
+
+
+def is_curriculum(train_data: str | Path) -> bool:
+    """Whether the first row says that rows are to be read in the files' order; False where there is none to read."""
+    with suppress(DataError):
+        first = next(open_file(training_files(without_slice(train_data))[0]).rows, None)
+        metadata = first and first.fields and first.fields.get("metadata")
+        return isinstance(metadata, dict) and bool(metadata.get("curriculum"))
+    return False
+
+
 def data_bytes(path: str | Path) -> int:
     """The size of all files of a training set."""
     return sum(file.stat().st_size for file in training_files(path))
+
+
+def _by_number(path: Path) -> list[str | int]:
+    return [int(part) if part.isdecimal() else part for part in re.split("([0-9]+)", path.name)]
+
+
+class _JsonLines:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tasks: dict[str, int] = {}
+        self._offsets: list[int] = []
+        position = 0
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    if task := _checked(path, number, line)["metadata"].get("task"):
+                        self.tasks.setdefault(str(task), number)
+                    self._offsets.append(position)
+                position += len(line)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def row(self, number: int) -> dict[str, Any]:
+        with self.path.open("rb") as file:
+            file.seek(self._offsets[number])
+            return _checked(self.path, number + 1, file.readline())
+
+
+def _checked(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        row = orjson.loads(line)
+    except ValueError as error:
+        remedy = "write the file again with prepare_data.py"
+        raise DataError(f"{path}, line {number}: not JSON ({error}); {remedy}") from None
+    if not isinstance(row, dict) or "prompt" not in row or not isinstance(row.get("metadata"), dict):
+        raise DataError(f"{path}, line {number}: expected an object with `prompt` and `metadata`")
+    return row
+
+
+class _ParquetRows:
+    def __init__(self, path: Path) -> None:
+        import pyarrow.parquet as pq  # here: JSON lines are read without it
+
+        self.path = path
+        self.tasks: dict[str, int] = {}
+        try:
+            with pq.ParquetFile(path) as file:
+                self._footer, names = file.metadata, file.schema_arrow.names
+                self._columns = [name for name in ("prompt", "label", "metadata") if name in names]
+                for number, entry in enumerate(file.read(["metadata.task"]).to_pylist(), 1):
+                    if task := (entry.get("metadata") or {}).get("task"):
+                        self.tasks.setdefault(task, number)
+        except (OSError, ValueError, AttributeError) as error:  # attribute: metadata that has no fields
+            raise DataError(f"{path}: no parquet file with `prompt` and `metadata` ({reason_of(error)})") from None
+        groups = range(self._footer.num_row_groups)
+        self._starts = [0, *accumulate(self._footer.row_group(group).num_rows for group in groups)]
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def row(self, number: int) -> dict[str, Any]:
+        try:
+            row = self._read(number)
+        except (OSError, ValueError) as error:  # pages are not looked at before
+            raise DataError(f"{self.path}, row {number + 1}: cannot be read ({reason_of(error)})") from None
+        if row.get("prompt") is None or not isinstance(row.get("metadata"), dict):
+            raise DataError(f"{self.path}, row {number + 1}: expected `prompt` and `metadata`, the latter of fields")
+        return row | {"metadata": {name: value for name, value in row["metadata"].items() if value is not None}}
+
+    def _read(self, number: int) -> dict[str, Any]:
+        import pyarrow.parquet as pq
+
+        group = bisect_right(self._starts, number) - 1
+        within = number - self._starts[group]
+        with pq.ParquetFile(self.path, metadata=self._footer) as file:
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=self._columns):
+                if within < len(batch):
+                    return batch.slice(within, 1).to_pylist()[0]
+                within -= len(batch)
+        raise ValueError("the file has become shorter")

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +35,7 @@ def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], processes: i
     if processes == 1:
         yield map(work, tasks)
         return
-    pool = ProcessPoolExecutor(processes, get_context("fork"), initializer=_begin, initargs=(work, os.getpid()))
+    pool = ProcessPoolExecutor(processes, get_context("fork"), initializer=_begin, initargs=(work,))
     try:
         yield _results(pool, iter(tasks), _AHEAD * processes)
     except BrokenProcessPool:
@@ -52,14 +51,12 @@ def _results(pool: ProcessPoolExecutor, tasks: Iterator[Any], ahead: int) -> Ite
         waiting.extend(pool.submit(_run, task) for task in islice(tasks, 1))
 
 
-def _begin(work: Callable[[Any], Any], parent: int) -> None:
+def _begin(work: Callable[[Any], Any]) -> None:
     global _work
     _work = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # else a killed parent leaves its processes waiting
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def _run(task: Any) -> Any:

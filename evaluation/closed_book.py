@@ -4,7 +4,7 @@
         --output DIR
 
 Any server with OpenAI's chat completions will do; its key, if it wants one, is OPENAI_API_KEY. Then give
-``DIR/verdict.json`` to ``eval_files`` or ``prepare_data --synthesize`` as ``--closed-book``::
+``DIR/verdict.json`` to ``synthesize`` or ``prepare --synthesize`` as ``--closed-book``::
 
     DIR/run.json        raw files, model and sampling; replies of anything else are refused
     DIR/replies.jsonl   {"id": "5a8b...", "replies": ["\\\\boxed{Ann}", ...]} per question, as they come
@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="mem-agent closed-book", description="Find questions that need no document.")
     add = parser.add_argument
-    add("--raw", type=Path, nargs="+", metavar="FILE", required=True, help="as for eval_files")
+    add("--raw", type=Path, nargs="+", metavar="FILE", required=True, help="as for synthesize")
     add("--url", required=True, help="http://HOST:PORT, or OpenAI's base with its path")
     add("--model", required=True, help="its name there")
     add("--output", type=Path, required=True, metavar="DIR", help="folder of replies and verdict")

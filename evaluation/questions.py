@@ -6,9 +6,9 @@ number where neither is there), and the document either inline or by numbers of 
     {"context": "Document 1:\nAnna\nhas the red key.", "input": "What has Anna?", "answers": ["a key"], "index": 0}
     {"documents": [7, 2], "input": "What has Anna?", "answers": ["a key"], "index": 0}
 
-The second entry's document is ``Document 1:``, line 7, a blank line, ``Document 2:``, line 2 (``data.eval_files``
+The second entry's document is ``Document 1:``, line 7, a blank line, ``Document 2:``, line 2 (``data.synthesize``
 writes such files). MemAgent's published files of more than 10,000 documents have such numbers as ``context``, of
-HotpotQA's raw file beside them (``data.published``). RULER files carry ``task`` and ``metric`` too; ``<length>`` is
+HotpotQA's raw file beside them (``data.numbered``). RULER files carry ``task`` and ``metric`` too; ``<length>`` is
 then ``niah_single_1_8192``, say. RULER has the model go on from an ``answer_prefix``, shows a solved ``example``
 before the document, and ends the reply after ``tokens_to_generate``; any entry may have these (``as_asked``).
 
@@ -33,9 +33,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from ..agents.records import Message, Role
-from ..data.corpus_file import CORPUS, CorpusFileError, open_corpus, read_context
-from ..data.published import PublishedError, RawFile, find_raw
-from ..data.sources import NotJson, json_list
+from ..data.numbered import CORPUS, Corpus, RawFile, find_raw
+from ..data.rows import DataError, NotJson, json_list
 from ..hooks.task_row import REPLY_PREFIX, REPLY_TOKENS
 from ..rewards.qa_metrics import METRICS as RULER_METRICS
 from ..system.errors import MemAgentError
@@ -200,12 +199,12 @@ class _Documents:
         return RawFile(find_raw(self.data_root))
 
     @cached_property
-    def corpus(self) -> Any:
-        return open_corpus(self.data_root, self.asking)
+    def corpus(self) -> Corpus:
+        return Corpus(self.data_root, self.asking)
 
     def of(self, raw: Mapping[str, Any], row: _Row) -> str:
         if "context" not in raw and row.documents:
-            return read_context(raw, lambda: self.corpus)
+            return self.corpus.context(raw)
         return self.raw.context(raw) if isinstance(row.context, list) else row.context
 
 
@@ -218,7 +217,7 @@ def _entry(where: str, length: str, number: str, raw: Any, documents: _Documents
         raise EvalError(f"{where} has no usable `{first['loc'][0]}`: {first['msg']}") from None
     except AttributeError:
         raise EvalError(f"{where} is not an object with `input` and `answers`") from None
-    except (CorpusFileError, PublishedError) as error:
+    except DataError as error:
         raise EvalError(f"{where}: {error}") from None
     if row.metric and row.metric not in RULER_METRICS:
         raise EvalError(f"{where} has the metric {row.metric!r}; known are {', '.join(RULER_METRICS)}")

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from ..agents import check_agent
 from ..config import Config, ConfigError
-from ..data.document_store import without_slice
-from ..data.training_file import DataSource
+from ..data.training_file import DataSource, without_slice
 from ..tasks import load_task
 from .rewards import load_own_reward, load_reward
 from .task_row import task_by_name

@@ -13,8 +13,7 @@ from pathlib import Path
 from shlex import quote
 
 from ..config import Config, ConfigError
-from ..data.document_store import row_slice, without_slice
-from ..data.shards import is_sharded
+from ..data.training_file import is_curriculum, is_sharded, row_slice, without_slice
 from ..system.plugins import shell_words
 from .layout import ENGINE_MEMORY, Layout
 
@@ -84,9 +83,10 @@ def _hooks(config: Config, layout: Layout, settings: Path) -> str:
 def _rollout(config: Config) -> str:
     """Hosts hand on a row's ``prompt`` as it is, a list of messages too, as long as they are not told to render it."""
     over_sampling = config.over_sampling_batch_size
+    in_file_order = is_curriculum(config.train_data) if config.rollout_shuffle is None else not config.rollout_shuffle
     return f"""
         --prompt-data {quote(prompt_file(config))} --input-key prompt --label-key label --metadata-key metadata
-        {"--rollout-shuffle" if config.rollout_shuffle else ""} --rollout-seed {config.seed} --seed {config.seed}
+        {"" if in_file_order else "--rollout-shuffle"} --rollout-seed {config.seed} --seed {config.seed}
         --num-rollout {config.num_rollout} --rollout-batch-size {config.rollout_batch_size}
         --n-samples-per-prompt {config.group_size} --global-batch-size {config.step_trajectories}
         --num-steps-per-rollout {config.trajectories_per_rollout // config.step_trajectories}

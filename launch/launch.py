@@ -25,7 +25,7 @@ import yaml
 from ..checkpoints.model_card import add_push_arguments
 from ..config import Config, ConfigError, write_settings
 from ..data.document_store import store_folder
-from ..data.shards import is_sharded, training_files
+from ..data.training_file import is_sharded, training_files
 from ..system.errors import MemAgentError
 from ..system.files import folder_lock, replacing, write_atomically
 from ..system.logging_setup import start_logging

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ..checkpoints.folders import has_adapters
 from ..config import Config, ConfigError
-from ..data.document_store import DocumentStore, is_store, row_slice, store_folder, without_slice
-from ..data.training_file import DataSource
+from ..data.document_store import DocumentStore, store_folder
+from ..data.training_file import DataSource, row_slice, without_slice
 from ..hooks.plugins import check_evaluations, check_own_tasks, check_tracker, refuse_ignored
 from ..system.errors import MemAgentError
 from ..system.plugins import shell_words
@@ -136,7 +136,7 @@ def _check_data(config: Config) -> None:
                           f"{config.rollout_batch_size}")
     files = [file for file in map(without_slice, config.eval_files) if file.is_file()]
     first = {config.train_data: source.raw(0)} | {str(file): DataSource(file, config.seed).raw(0) for file in files}
-    stores = [store for store in map(DocumentStore, map(store_folder, first)) if is_store(store.path)]
+    stores = [DocumentStore(store_folder(file)) for file in first]
     for path, row in first.items():
         named = row["metadata"].get("context_id") or row["metadata"].get("history_id")
         if named and not any(named in store for store in stores):

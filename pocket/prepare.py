@@ -75,11 +75,7 @@ TASKS: Mapping[str, Task] = {
 
 
 def prepare(folder: Path, seed: int, name: str = "look-up") -> None:
-    """Write the files; their content is a function of task and seed alone.
-
-    Raises:
-        MemAgentError: another process writes the sifter's.
-    """
+    """Write the files; their content is a function of task and seed alone."""
     assert seed >= 0, "-999 is the seed of what is held out"
     task = TASKS[name]
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +83,6 @@ def prepare(folder: Path, seed: int, name: str = "look-up") -> None:
     with DocumentWriter(store_folder(train)) as documents:  # held until the rows that refer to it are there as well
         for text in task.documents(_TRAIN_SEED + seed):
             documents.add(text)
-        documents.commit()
         with replacing(train) as out:
             rows = task.train(_TRAIN_SEED + seed)
             out.writelines(f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in rows)

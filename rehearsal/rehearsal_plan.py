@@ -22,8 +22,7 @@ from typing import Any
 from ..agents import longest_turn
 from ..checkpoints.hf_model import load_vocabulary, local_folder
 from ..config import Config, ConfigError
-from ..data.document_store import row_slice, without_slice
-from ..data.shards import is_sharded, training_files
+from ..data.training_file import is_sharded, row_slice, training_files, without_slice
 from ..launch.find_host import HOSTS
 from ..launch.layout import divide
 from ..launch.model_args import read_model_config

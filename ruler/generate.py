@@ -34,7 +34,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..data.options import parse_lengths
+from ..data.lengths import parse_lengths
 from ..data.workers import in_order
 from ..system.command_line_types import positive_number, whole_number
 from ..system.files import replacing

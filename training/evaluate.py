@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 
 from .. import rollout as hooks
 from ..config import Config, ConfigError
-from ..data.document_store import row_slice, without_slice
-from ..data.training_file import DataError, DataSource
+from ..data.rows import DataError
+from ..data.training_file import DataSource, row_slice, without_slice
 from ..eval_ruler_hqa import BUSY_ENGINE_S, EvalError, evaluate, missing_answers, while_alive
 from ..evaluation.keep_trajectories import KEPT_BYTES
 from ..evaluation.results import has_run, read_run

@@ -41,7 +41,7 @@ import orjson
 
 from ...checkpoints.hf_model import load_vocabulary, local_folder, tokenizer_hash
 from ...config import Config
-from ...data.document_store import SHARED_STORE, DocumentWriter, is_store
+from ...data.document_store import SHARED_STORE, DocumentWriter
 from ...data.manifest import Manifest, locked_manifest, sha256_of
 from ...sessions.wording import load_wording
 from ...system.command_line_types import positive_number, whole_number
@@ -98,7 +98,7 @@ def _tokenizer_hash(name: str) -> str:
 
 def _is_there(manifest: Manifest, source: Mapping[str, Any]) -> bool:
     """Whether all files are. Raises ManifestError where some are of another source."""
-    if not manifest.has(SUMMARY, source) or not is_store(manifest.folder / SHARED_STORE):
+    if not manifest.has(SUMMARY, source) or not (manifest.folder / SHARED_STORE).is_dir():
         return False
     return all(manifest.has(name, source) for name in _summary(manifest.folder)["files"])
 
@@ -132,7 +132,6 @@ def _write(manifest: Manifest, source: Mapping[str, Any], inputs: Sequence[Input
                 of_dataset[each.dataset] = range(begin, len(spool))
         if not len(train):
             raise PrepareError("no row to train; " + "; ".join(note.line() for note in told))
-        documents.commit()
         shards = shuffled_shards(len(train), args.rows_per_file, args.seed)
         parts = {f"train_{number}.parquet": train.rows(shard) for number, shard in enumerate(shards)}
         if len(test):
@@ -152,7 +151,7 @@ def _write_shard(manifest: Manifest, name: str, source: Mapping[str, Any], rows:
     if not manifest.has(name, source):
         draft = manifest.folder / f".{name}.{os.getpid()}.tmp"  # as system.files names drafts
         write_shard(draft, rows)
-        manifest.move_in(draft, name, source, sha256_of(draft))
+        manifest.move_in(draft, name, source)
 
 
 def _write_evaluation(

@@ -14,7 +14,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ...data.sources import open_file
+from ...data.rows import open_file
 from ...rewards.ranking import anchor_score
 from ...sessions.packing import by_score
 from ...sessions.records import HistoryQuestion

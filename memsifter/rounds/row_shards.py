@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...data.row_files import ROW_GROUP
+from ...data.rows import BATCH_ROWS as ROW_GROUP
 
 _TEXTS = pa.list_(pa.string())
 _NUMBERS = pa.list_(pa.int32())

@@ -5,38 +5,22 @@ from collections import Counter
 
 import pytest
 
-from mem_agent.data.haystack import HaystackError, haystack
-from mem_agent.data.options import Layout
+from mem_agent.data.haystack import Layout, haystack
 from mem_agent.data.pool import Pool, PoolQuestion
 from mem_agent.data.questions import assemble
-from mem_agent.rewards.answers import AnswerKind, kind_of
-
-KINDS = [
-    ("yes", AnswerKind.CHOICE), ("No.", AnswerKind.CHOICE), ("noanswer", AnswerKind.CHOICE),
-    ("1,984", AnswerKind.NUMBER), ("seven", AnswerKind.NUMBER), ("U2", AnswerKind.NUMBER),
-    ("The A", AnswerKind.NUMBER),
-    ("Ann Lee", AnswerKind.OPEN), ("Nowhere", AnswerKind.OPEN), ("14 May 1969", AnswerKind.OPEN),
-]
-
-
-@pytest.mark.parametrize(("answer", "kind"), KINDS)
-def test_kinds_of_answers(answer, kind):
-    assert kind_of(answer) is kind
+from mem_agent.data.rows import DataError
 
 
 def pool_of(*texts):
-    pool = Pool()
-    for text in texts:
-        pool.add(text)
-    return pool
+    return Pool(texts)
 
 
 def plain_pool(size):
     return pool_of(*(f"Title {n}\nText {n}." for n in range(size)))
 
 
-def question(answers=("Ann Lee",), gold=(0,), own=(), name="q", paragraphs=()):
-    return PoolQuestion(name, "Who?", tuple(answers), tuple(gold), tuple(own), (), tuple(paragraphs))
+def question(answers=("Ann Lee",), gold=(0,), own=(), name="q"):
+    return PoolQuestion(name, "Who?", tuple(answers), tuple(gold), (*gold, *own), ())
 
 
 def test_worked_example():
@@ -64,7 +48,7 @@ def test_the_printed_number_says_nothing_about_gold():
     pool = plain_pool(20)
     for number in range(5):
         chosen = haystack(pool, question(name=f"q{number}"), 20, seed=1)
-        lines = assemble(pool.texts[n] for n in chosen).splitlines()
+        lines = assemble(pool[n] for n in chosen).splitlines()
         assert [line for line in lines if line.startswith("Document ")] == [f"Document {i}:" for i in range(1, 21)]
 
 
@@ -94,16 +78,7 @@ def test_distractors_never_hold_an_answer(answer, text, holds):
     pool = pool_of("Gold\nIt is.", *(f"T{n}\n{text} {n}" for n in range(20)), *(f"U{n}\nClean {n}" for n in range(20)))
     asked = question(answers=("something else", answer), own=(1, 2))
     chosen = haystack(pool, asked, 21, seed=1)
-    assert any("T" == pool.texts[n][0] for n in chosen) is not holds
-
-
-@pytest.mark.parametrize(("answer", "text", "holds"), HOLDERS)
-def test_nor_one_of_many_answers(answer, text, holds):
-    pool = pool_of("Gold\nIt is.", *(f"T{n}\n{text} {n}" for n in range(20)), *(f"U{n}\nClean {n}" for n in range(20)))
-    many = [f"something else {n}" for n in range(40)]
-    chosen = haystack(pool, question(answers=(*many, answer, "Clean 7"), own=(1, 2)), 20, seed=1)
-    texts = [pool.texts[n] for n in chosen]
-    assert any("T" == text[0] for text in texts) is not holds and "U7\nClean 7" not in texts
+    assert any("T" == pool[n][0] for n in chosen) is not holds
 
 
 def test_gold_documents_keep_their_answer():
@@ -120,7 +95,7 @@ def test_hard_distractors_are_kept_on_request_and_strangers_stay_clean():
         chosen = haystack(pool, asked, documents, 1, Layout.KEEP_OWN)
         assert {0, 1, 2} <= set(chosen) and not any(3 <= n < 23 for n in chosen) and len(set(chosen)) == documents
     assert 1 not in haystack(pool, asked, 10, 1)
-    with pytest.raises(HaystackError, match=r"q has 3 paragraphs of its own \(--keep-distractors\), more than the 2"):
+    with pytest.raises(DataError, match="--keep-distractors"):
         haystack(pool, asked, 2, 1, Layout.KEEP_OWN)
 
 
@@ -129,7 +104,7 @@ def test_the_published_layout_is_one_shuffle_for_all_questions():
     pool = plain_pool(400)
     for first in (0, 90):
         own = range(first, first + 10)
-        asked = question(gold=(own[3],), own=[*own[:3], *own[4:]], paragraphs=own, name=f"q{first}")
+        asked = PoolQuestion(f"q{first}", "Who?", ("Ann Lee",), (own[3],), tuple(own), ())
         chosen = haystack(pool, asked, 200, 1, Layout.PUBLISHED)
         assert sorted(chosen.index(n) + 1 for n in own) == [7, 10, 17, 81, 88, 96, 109, 154, 177, 191]
         shuffled = list(range(200))
@@ -139,17 +114,12 @@ def test_the_published_layout_is_one_shuffle_for_all_questions():
 
 def test_strangers_of_the_published_layout_may_hold_the_answer():
     pool = pool_of(*(f"T{n}\nAnn Lee {n}" for n in range(20)))
-    assert len(haystack(pool, question(paragraphs=(0,)), 20, 1, Layout.PUBLISHED)) == 20
+    assert len(haystack(pool, question(), 20, 1, Layout.PUBLISHED)) == 20
 
 
-IMPOSSIBLE = [
-    (question(gold=(0, 1, 2)), 2, "question q has 3 gold documents, more than the 2 asked for"),
-    (question(answers=("Text 4",)), 40, "of the 40 in the pool only 39 can be used"),
-    (question(), 41, "of the 40 in the pool only 40 can be used"),
-]
-
-
-@pytest.mark.parametrize(("asked", "documents", "reason"), IMPOSSIBLE)
-def test_a_pool_too_small_is_one_line(asked, documents, reason):
-    with pytest.raises(HaystackError, match=reason):
+@pytest.mark.parametrize(("asked", "documents", "number"), [
+    (question(gold=(0, 1, 2)), 2, "3"), (question(answers=("Text 4",)), 40, "39"), (question(), 41, "40"),
+])
+def test_a_pool_too_small_says_what_there_is(asked, documents, number):
+    with pytest.raises(DataError, match=f"question q.*{number}"):
         haystack(plain_pool(40), asked, documents, seed=1)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mem_agent.data.eval_files import main
+from mem_agent.data.synthesize import main
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.tests.helpers.published_code import run_published
 from mem_agent.tests.helpers.raw_hotpotqa import OWN, flashrag, raw_rows, split_documents

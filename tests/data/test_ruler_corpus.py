@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mem_agent.data.pool import CorpusError
+from mem_agent.data.rows import DataError
 from mem_agent.data.ruler_corpus import Corpus, read_hotpotqa, read_squad
 from mem_agent.tests.helpers.question_rows import HOTPOTQA, HOTPOTQA_FILE, SQUAD_FILE, without
 
@@ -64,6 +64,6 @@ def test_real_hotpotqa_rows():
 )
 def test_a_bad_file_is_named(tmp_path, read, content, message):
     path = put(tmp_path / "raw.json", content)
-    with pytest.raises(CorpusError, match=message) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         read(path)
     assert str(path) in str(caught.value)

@@ -1,10 +1,14 @@
-"""The data order is a function of seed and number; a bad file is named by line before anything starts."""
+"""The data order is a function of seed and number, over one file or shards; a bad file is named with the line."""
 
 import json
+import pickle
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.data.training_file import DataError, DataSource, TrainingRow
+from mem_agent.data.rows import DataError
+from mem_agent.data.training_file import DataSource, TrainingRow, data_bytes, is_curriculum, training_files
 
 
 def write(path, rows):
@@ -16,48 +20,107 @@ def rows(count):
     return [{"prompt": f"q{i}", "label": "a", "metadata": {"context": f"c{i}"}} for i in range(count)]
 
 
+def chats(names, task="rank_sessions"):
+    return [{"prompt": [{"role": "user", "content": name}], "label": "", "metadata": {"task": task, "gold": [1, 2]}}
+            for name in names]
+
+
+def parquet(path, rows, **options):
+    pq.write_table(pa.Table.from_pylist(rows), path, **options)
+    return path
+
+
+def prompts(source, count):
+    return [source.row(number).prompt for number in range(count)]
+
+
+# --- order -----------------------------------------------------------------------------------------------------------
 def test_without_shuffling_rows_come_in_the_files_order_again_and_again(tmp_path):
     path = write(tmp_path / "t.jsonl", rows(3))
-    assert [DataSource(path, 3, shuffle=False).row(k).prompt for k in range(7)] == [
-        DataSource(path, 9, shuffle=False).row(k % 3).prompt for k in range(7)]
-    assert [DataSource(path, 3, shuffle=False).row(k).prompt for k in range(3)] == [row["prompt"] for row in rows(3)]
+    assert prompts(DataSource(path, 3, shuffle=False), 7) == ["q0", "q1", "q2"] * 2 + ["q0"]
 
 
 def test_each_epoch_is_another_permutation_and_repeatable(tmp_path):
     path = write(tmp_path / "t.jsonl", rows(7))
-    orders = [[DataSource(path, 3).row(k).prompt for k in range(14)] for _ in range(2)]
-    assert orders[0] == orders[1]
-    assert sorted(orders[0][:7]) == sorted(orders[0][7:]) == [f"q{i}" for i in range(7)]
-    assert orders[0][:7] != orders[0][7:]
-    assert [DataSource(path, 4).row(k).prompt for k in range(7)] != orders[0][:7]
+    order = prompts(DataSource(path, 3), 14)
+    assert order == prompts(pickle.loads(pickle.dumps(DataSource(str(path), 3))), 14)
+    assert sorted(order[:7]) == sorted(order[7:]) == [f"q{i}" for i in range(7)]
+    assert order[:7] != order[7:] and prompts(DataSource(path, 4), 7) != order[:7]
+
+
+def test_a_curriculum_is_read_in_its_order_unless_someone_says_otherwise(tmp_path):
+    marked = rows(7)
+    for row in marked:
+        row["metadata"]["curriculum"] = True
+    for path in (write(tmp_path / "t.jsonl", marked), parquet(tmp_path / "t.parquet", marked)):
+        assert is_curriculum(path) and is_curriculum(f"{path}@[1:3]")
+        assert prompts(DataSource(path, 3), 7) == [row["prompt"] for row in marked]
+        assert prompts(DataSource(path, 3, shuffle=True), 7) != [row["prompt"] for row in marked]
+    assert not is_curriculum(write(tmp_path / "u.jsonl", rows(2))) and not is_curriculum(tmp_path / "none.jsonl")
 
 
 def test_rows_are_read_afresh(tmp_path):
-    source = DataSource(write(tmp_path / "t.jsonl", [rows(1)[0], {"prompt": [], "metadata": {}}]), 0)
+    source = DataSource(write(tmp_path / "t.jsonl", ["", rows(1)[0], "  ", {"prompt": [], "metadata": {}}]), 0)
     both = [source.row(k) for k in range(2)]
     assert sorted(both, key=str) == [TrainingRow("q0", "a", {"context": "c0"}), TrainingRow([], None, {})]
-    both[0].metadata["x"] = 1
+    source.row(0).metadata["x"] = 1
     assert "x" not in source.row(0).metadata
 
 
-def test_blank_lines_are_nothing(tmp_path):
-    assert len(DataSource(write(tmp_path / "t.jsonl", ["", rows(1)[0], "  ", rows(1)[0]]), 0)) == 2
+# --- shards ----------------------------------------------------------------------------------------------------------
+def test_shards_are_one_set_of_rows_in_the_order_of_their_numbers(tmp_path):
+    """Nine before ten; row groups of two rows, so that rows lie in several groups."""
+    for number, names in ((10, "ghi"), (9, "abcdef")):
+        parquet(tmp_path / f"train_{number}.parquet", chats(names), row_group_size=2)
+    parquet(tmp_path / "test.parquet", chats("x"))
+    for data in (tmp_path, tmp_path / "train_*.parquet"):
+        found = [prompt[0]["content"] for prompt in prompts(DataSource(data, 1, shuffle=False), 10)]
+        assert found == list("abcdefghia")
+        assert data_bytes(data) == sum((tmp_path / f"train_{n}.parquet").stat().st_size for n in (9, 10))
 
 
-@pytest.mark.parametrize(
-    "content,message",
-    [
-        ([rows(1)[0], "{broken"], "line 2: not JSON"),
-        ([rows(1)[0], '{"prompt": "x"}'], "line 2: expected an object with `prompt` and `metadata`"),
-        (["[1]"], "line 1: expected an object"),
-        ([""], "no rows"),
-    ],
-)
-def test_bad_files_name_the_line(tmp_path, content, message):
-    with pytest.raises(DataError, match=message):
+def test_a_row_of_parquet_is_that_of_json_lines(tmp_path):
+    both = chats("ab")
+    both[1]["metadata"]["solution"] = "1,2"
+    made = parquet(tmp_path / "t.parquet", both)
+    read, lines = (DataSource(path, 1, shuffle=False) for path in (made, write(tmp_path / "t.jsonl", both)))
+    assert [read.row(k) for k in (0, 1)] == [lines.row(k) for k in (0, 1)] and "solution" not in read.row(0).metadata
+
+
+def test_tasks_of_rows_are_found_over_all_shards(tmp_path):
+    parquet(tmp_path / "train_0.parquet", chats("ab"))
+    parquet(tmp_path / "train_1.parquet", [*chats("c"), *chats("d", task="gsm8k")])
+    assert DataSource(tmp_path, 1).own_tasks == {"rank_sessions": 1, "gsm8k": 4}
+
+
+# --- what cannot be used ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("content", "where"), [
+    ([rows(1)[0], "{broken"], "line 2"), ([rows(1)[0], '{"prompt": "x"}'], "line 2"), (["[1]"], "line 1"),
+    ([""], "no rows"),
+])
+def test_bad_files_name_the_line(tmp_path, content, where):
+    with pytest.raises(DataError, match=where):
         DataSource(write(tmp_path / "t.jsonl", content), 0)
 
 
-def test_missing_file_names_the_remedy(tmp_path):
-    with pytest.raises(DataError, match="no such file; make it with prepare_data"):
-        DataSource(tmp_path / "none.jsonl", 0)
+@pytest.mark.parametrize(("name", "content", "said"), [
+    ("train_0.parquet", [{"prompt": "a"}], "metadata"),
+    ("train_0.parquet", [{"prompt": "a", "metadata": "{}"}], "metadata"),
+    ("train_0.parquet", [*chats("a"), {"prompt": None, "label": "", "metadata": None}], "row 2"),
+    ("train_0.parquet", "PAR1 not really", r"train_0\.parquet"), ("test.parquet", chats("a"), r"train_\*\.parquet"),
+])
+def test_bad_shards_are_named(tmp_path, name, content, said):
+    if isinstance(content, str):
+        (tmp_path / name).write_text(content)
+    else:
+        parquet(tmp_path / name, content)
+    with pytest.raises(DataError, match=said):
+        DataSource(tmp_path, 1, shuffle=False).row(len(content) - 1)
+
+
+def test_absent_files_and_shards_in_lines_are_named(tmp_path):
+    for number in (0, 1):
+        (tmp_path / f"a_{number}.jsonl").write_text("{}")
+    for data in ("none.jsonl", "none.parquet", "x_*.parquet", "a_*.jsonl"):
+        with pytest.raises(DataError, match="TRAIN_DATA"):
+            training_files(tmp_path / data)

@@ -36,7 +36,6 @@ def stored_rows(train_data: str | Path, golds: list[int], count: int = 12) -> li
     with DocumentWriter(store_folder(train_data)) as documents:
         answers = [f"Lyon{number}" for number in range(len(golds))]
         ids = [documents.add(history(count, gold=g, answer=a)) for g, a in zip(golds, answers, strict=True)]
-        documents.commit()
     return [metadata(i, count, gold=g, answer=a) for i, g, a in zip(ids, golds, answers, strict=True)]
 
 

@@ -174,7 +174,6 @@ def test_documents_by_id_come_from_the_store_beside_the_training_file(checkpoint
     train = tmp_path / "train.jsonl"
     with DocumentWriter(f"{train}.docs") as writer:
         context_id = writer.add("QWZRXYUJ")
-        writer.commit()
     router = FakeRouter(default=encode("x"))
     done = run(router, checkpoint, sample(metadata={"context_id": context_id}), prompt_data=f"{train}@[0:9]")
     assert done.status is Sample.Status.COMPLETED and len(router.requests) == 3

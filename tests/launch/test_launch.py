@@ -202,12 +202,24 @@ def test_each_problem_is_one_line(changes, setting, tmp_path):
     assert setting in found and "\n" not in found
 
 
+@pytest.mark.parametrize(("curriculum", "given", "shuffled"), [
+    ("true", {}, False), ("true", {"ROLLOUT_SHUFFLE": "1"}, True), ("false", {}, True),
+    ("false", {"ROLLOUT_SHUFFLE": "0"}, False),
+])
+def test_a_prepared_curriculum_is_read_in_its_order_unless_the_user_says_otherwise(
+    tmp_path, curriculum, given, shuffled
+):
+    env = settings(tmp_path, **given)
+    row = '{"prompt": "q", "label": "a", "metadata": {"context": "c", "curriculum": %s}}\n'
+    Path(env["TRAIN_DATA"]).write_text(row % curriculum * 200)
+    assert ("--rollout-shuffle" in flags(plan(env))) is shuffled
+
+
 def test_documents_by_id_without_their_store_are_told(tmp_path):
     env = settings(tmp_path)
     row = '{"prompt": "q", "label": "a", "metadata": {"context_id": "%s", "ground_truth": ["a"]}}\n'
     with DocumentWriter(tmp_path / "train.jsonl.docs") as documents:
         identifier = documents.add("a text")
-        documents.commit()
     (tmp_path / "train.jsonl").write_text(row % identifier * 200)
     assert problems(env) == []
     (tmp_path / "train.jsonl.docs").rename(tmp_path / "elsewhere")
@@ -273,7 +285,6 @@ def test_shards_become_one_file_whose_documents_stay_beside_them(tmp_path):
         pq.write_table(pa.Table.from_pylist(rows), data / f"train_{number}.parquet", row_group_size=2)
         with DocumentWriter(store_folder(data)) as documents:
             identifier = documents.add("a text")
-            documents.commit()
         launch.join_shards(config)
     source = DataSource(prompt_file(config), 1, shuffle=False)
     assert "".join(source.row(number).prompt for number in range(len(source))) == "abcde" and source.path == copy

@@ -119,7 +119,7 @@ def closed(*_, **__):
 COMMANDS = {
     "training.train": ("checked", "--check"),
     "eval_ruler_hqa": ("tables", "--table /o"),
-    "prepare_data": ("_run", "--input /i --output /o"),
+    "prepare_data": ("_converted", "--input /i --output /o"),
 }
 ENDS = [
     (interrupted, 130, "interrupted; "), (refused, 1, "error: no way\n"),

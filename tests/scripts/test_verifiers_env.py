@@ -16,7 +16,7 @@ import pytest
 
 import mem_agent
 from mem_agent.config import ConfigError
-from mem_agent.data.row_files import DataError
+from mem_agent.data.rows import DataError
 from mem_agent.tests.helpers import verifiers_stub
 from mem_agent.tests.helpers.fake_chat import FakeChat, chat_server
 

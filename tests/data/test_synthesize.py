@@ -1,0 +1,282 @@
+"""Evaluation files: same questions, same bytes, nothing half-written; subsets of distant evidence; curricula."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mem_agent.data.lengths import lengths_of, parse_curriculum
+from mem_agent.data.manifest import locked_manifest, sha256_of
+from mem_agent.data.numbered import Corpus
+from mem_agent.data.rows import DataError
+from mem_agent.data.synthesize import distance_of, is_far, main, places_of
+from mem_agent.tests.helpers.question_rows import HOTPOTQA_FILE, MUSIQUE, put
+from mem_agent.tests.helpers.raw_hotpotqa import raw_rows, split_documents
+
+
+def raw_row(number):
+    titles = [f"Title {number * 4 + k}" for k in range(4)]
+    context = [[title, [f"{title} is about {title.split()[1]}{'x' * 5}."]] for title in titles]
+    answer = ("yes", f"answer {number}")[number % 2]
+    return {"_id": f"id{number}", "question": f"Who {number}?", "answer": answer,
+            "supporting_facts": [[titles[2], 0], [titles[0], 0]], "context": context}
+
+
+@pytest.fixture
+def raw(tmp_path):
+    path = tmp_path / "raw.json"
+    path.write_text(json.dumps([raw_row(number) for number in range(30)]))
+    return path
+
+
+def write(raw, output, *flags):
+    return main(["--raw", str(raw), "--output", str(output), "--questions", "12", "--processes", "1", *flags])
+
+
+def entries(output, name):
+    return json.loads((output / f"eval_{name}.json").read_text())
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def titles_of(entry):
+    return [text.split("\n")[0] for text in split_documents(entry["context"])]
+
+
+# --- content ---------------------------------------------------------------------------------------------------------
+def test_same_questions_at_every_length_with_all_gold_documents(raw, tmp_path):
+    assert write(raw, tmp_path / "out", "--lengths", "4 20 100") == 0
+    lengths = [entries(tmp_path / "out", length) for length in (4, 20, 100)]
+    for each in zip(*lengths, strict=True):
+        assert len({json.dumps([e["index"], e["id"], e["input"], e["answers"]]) for e in each}) == 1
+    for entry in lengths[-1]:
+        assert len(set(titles_of(entry))) == entry["num_docs"] == 100
+        assert set(titles_of(entry)) >= set(entry["supporting"]) and len(entry["supporting"]) == 2
+    assert list(lengths[-1][0]) == ["index", "id", "input", "answers", "num_docs", "supporting", "context"]
+
+
+def test_equal_options_give_equal_bytes_on_any_number_of_processes(raw, tmp_path):
+    lengths = ("--lengths", "4 50", "--index-only-above", "20")
+    assert write(raw, tmp_path / "a", *lengths) == write(raw, tmp_path / "b", *lengths, "--processes", "3") == 0
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    assert write(raw, tmp_path / "c", *lengths, "--seed", "7") == 0
+    assert entries(tmp_path / "c", 4) != entries(tmp_path / "a", 4)
+
+
+def test_the_manifest_says_what_each_file_is(raw, tmp_path):
+    assert write(raw, tmp_path / "out", "--lengths", "4") == 0
+    entry = json.loads((tmp_path / "out" / "manifest.json").read_text())["files"]["eval_4.json"]
+    path = tmp_path / "out" / "eval_4.json"
+    assert (entry["sha256"], entry["bytes"]) == (sha256_of(path), path.stat().st_size)
+    assert entry["source"] == {
+        "kind": "synthesis", "format": 2, "raw": [{"file": "raw.json", "sha256": sha256_of(raw)}],
+        "questions": 12, "seed": 42, "documents": 4, "index_only": False,
+    }
+
+
+def test_index_only_entries_give_the_same_documents(raw, tmp_path):
+    assert write(raw, tmp_path / "full", "--lengths", "50") == 0
+    assert write(raw, tmp_path / "index", "--lengths", "4 50", "--index-only-above", "49") == 0
+    corpus = Corpus(tmp_path / "index", "eval_50.json")
+    for full, index in zip(entries(tmp_path / "full", 50), entries(tmp_path / "index", 50), strict=True):
+        assert "context" not in index and len(index["documents"]) == 50 and corpus.context(index) == full["context"]
+    with pytest.raises(DataError, match="below 120"):
+        corpus.context({"documents": [500]})
+    path = tmp_path / "index" / "corpus.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"Title 1 ", b"Title 9 "))
+    for name in ("eval_4.json", "eval_50.json"):  # of no corpus; of another
+        with pytest.raises(DataError, match="corpus"):
+            Corpus(tmp_path / "index", name)
+    path.unlink()
+    with pytest.raises(DataError, match="corpus"):
+        Corpus(tmp_path / "index", "eval_50.json")
+    assert write(raw, tmp_path / "index", "--lengths", "4 50", "--index-only-above", "49") == 0
+    assert Corpus(tmp_path / "index", "eval_50.json")
+
+
+def test_questions_that_need_no_document_stay_out(raw, tmp_path, capsys):
+    verdict = tmp_path / "verdict.json"
+    verdict.write_text(json.dumps({"dropped": [f"id{n}" for n in range(18)]}))
+    assert write(raw, tmp_path / "out", "--lengths", "100", "--closed-book", str(verdict)) == 0
+    assert {entry["id"] for entry in entries(tmp_path / "out", 100)} == {f"id{n}" for n in range(18, 30)}
+    verdict.write_text(json.dumps({"dropped": [f"id{n}" for n in range(19)]}))
+    assert write(raw, tmp_path / "other", "--lengths", "4", "--closed-book", str(verdict)) == 1
+    assert "have 11 (19 more were dropped" in capsys.readouterr().err
+
+
+def test_hard_distractors_and_published_layout(raw, tmp_path):
+    """Every question's four paragraphs; in the published layout they stand at the same places for all questions."""
+    assert write(raw, tmp_path / "clean", "--lengths", "20") == 0
+    rows = {f"id{number}": {title for title, _ in raw_row(number)["context"]} for number in range(30)}
+    places = set()
+    for option in ("--keep-distractors", "--published-layout"):
+        out = tmp_path / option
+        assert write(raw, out, "--lengths", "20", option) == 0
+        for entry in entries(out, 20):
+            titles = titles_of(entry)
+            places.add((option, tuple(sorted(titles.index(title) for title in rows[entry["id"]]))))
+        source = json.loads((out / "manifest.json").read_text())["files"]["eval_20.json"]["source"]
+        assert source["layout"] == option.removeprefix("--")
+        assert [e["id"] for e in entries(out, 20)] == [e["id"] for e in entries(tmp_path / "clean", 20)]
+    assert sum(option == "--published-layout" for option, _ in places) == 1 and len(places) > 3
+
+
+def test_2wiki_rows_are_spaced_and_have_their_evidence(tmp_path):
+    """The official shape: sentences without blanks between them."""
+    rows = [{"_id": f"{n:032x}", "question": f"Where is the director of {n} from?", "answer": f"Town {n}",
+             "supporting_facts": [[f"Film {n}", 1], [f"Director {n}", 1]],
+             "context": [[f"Film {n}", [f"Film {n} is a film.", f"It was made by Director {n}."]],
+                         [f"Director {n}", [f"Director {n} was born.", f"He is from Town {n}."]]]} for n in range(40)]
+    assert write(put(tmp_path / "dev.json", *rows), tmp_path, "--lengths", "60") == 0
+    for entry in entries(tmp_path, 60):
+        number = entry["answers"][0].removeprefix("Town ")
+        assert entry["supporting"] == [f"Film {number}", f"Director {number}"]
+        assert f"Film {number} is a film. It was made by Director {number}." in entry["context"]
+
+
+def test_real_hotpotqa(tmp_path):
+    if not HOTPOTQA_FILE.exists():
+        pytest.skip(f"no {HOTPOTQA_FILE.name} beside the repository")
+    assert write(HOTPOTQA_FILE, tmp_path, "--lengths", "50 400", "--questions", "60") == 0
+    rows = {row["question"]: row for row in json.loads(HOTPOTQA_FILE.read_text())}
+    for entry in (*entries(tmp_path, 50), *entries(tmp_path, 400)):
+        row = rows[entry["input"]]
+        assert entry["answers"] == [row["answer"]] and len(set(split_documents(entry["context"]))) == entry["num_docs"]
+        assert entry["supporting"] == list(dict.fromkeys(row["supporting_facts"]["title"]))
+        assert set(titles_of(entry)) >= set(entry["supporting"])
+
+
+# --- distant evidence ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("places", "falling", "distance"), [
+    ((250, 10), True, 240), ((10, 250), False, 240), ((900, 500, 399), True, 101), ((900, 399, 500), False, 101),
+    ((250, 10, 250), False, 0), ((250, 250), True, 0), ((7,), True, 0), ((), True, 0),
+])
+def test_places_and_their_distance(places, falling, distance):
+    """By hand: falling, least gap between neighbours."""
+    assert distance_of(places) == distance
+    assert is_far(places, 100) == (falling and distance >= 100) and not is_far(places, 941)
+    assert places_of((5, 9, 5), (7, 9, 8, 5)) == (3, 1, 3)
+
+
+@pytest.fixture
+def two_facts(tmp_path):
+    path = tmp_path / "two_facts.json"
+    path.write_text(json.dumps(raw_rows(60, real=False)))
+    return path
+
+
+def test_a_subset_holds_questions_whose_evidence_is_far_apart_last_fact_first(two_facts, tmp_path, capsys):
+    out, flags = tmp_path / "out", ("--lengths", "300", "--distant-evidence", "20 100 298")
+    assert write(two_facts, out, *flags) == 0 == write(two_facts, out, *flags)
+    rows = {row["_id"]: row for row in raw_rows(60, real=False)}
+    found = entries(out, "300_min_distance_100")
+    assert 0 < len(found) <= 12 == len(entries(out, "300_min_distance_20"))  # of 60; of 12 about a third would do
+    for entry in found:
+        facts = [title for title, _ in rows[entry["id"]]["supporting_facts"]]
+        assert entry["evidence"] == [titles_of(entry).index(title) for title in facts]
+        assert entry["evidence"][0] - entry["evidence"][1] == entry["min_distance"] >= 100
+    assert "298.json: not written" in capsys.readouterr().out.splitlines()[-1]
+    assert write(two_facts, tmp_path / "plain", "--lengths", "300") == 0
+    assert (tmp_path / "plain" / "eval_300.json").read_bytes() == (out / "eval_300.json").read_bytes()
+
+
+def test_without_numbers_distances_are_the_papers_as_far_as_they_fit(two_facts, tmp_path):
+    assert write(two_facts, tmp_path / "out", "--lengths", "300", "--distant-evidence") == 0
+    names = {path.name for path in (tmp_path / "out").glob("eval_*")}
+    assert names == {"eval_300.json", "eval_300_min_distance_100.json", "eval_300_min_distance_200.json"}
+
+
+# --- curricula -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("documents", "lengths"), [
+    ("4", [4] * 10), ("4 6", [4] * 5 + [6] * 5), ("4:0.3 6:0.3 8:0.4", [4] * 3 + [6] * 3 + [8] * 4),
+    ("8:0.34 4:0.33 6:0.33", [8] * 4 + [4] * 3 + [6] * 3),
+])
+def test_a_curriculum_of_lengths(documents, lengths):
+    assert lengths_of(parse_curriculum(documents), 10) == lengths
+
+
+# --- wrong use -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("flags", "named"), [
+    (("--lengths", "50 x"), "'x'"), (("--lengths", "1"), "1 asked for"), (("--lengths", "500"), "120 in the pool"),
+    (("--lengths", "4", "--questions", "31"), "31 questions"), (("--lengths", "4", "--raw", "/no.json"), "/no.json"),
+    (("--lengths", "4", "--closed-book", __file__), "verdict"),
+    (("--lengths", "3", "--keep-distractors"), "--keep-distractors"),
+    (("--lengths", "4", "--published-questions", "/x"), "--published-questions"),
+    (("--lengths", "100", "--distant-evidence"), "--distant-evidence 100"),
+    (("--lengths", "300", "--distant-evidence", "300"), "--distant-evidence 300"),
+])
+def test_wrong_use_is_one_line_and_leaves_nothing(raw, tmp_path, capsys, flags, named):
+    assert write(raw, tmp_path / "out", *flags) == 1
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 1 and errors[0].startswith("error: ") and named in errors[0]
+    assert not list((tmp_path / "out").glob("eval*"))
+
+
+def test_data_without_facts_in_an_order_is_refused(tmp_path, capsys):
+    raw = put(tmp_path / "musique.jsonl", MUSIQUE)
+    flags = ("--questions", "1", "--lengths", "2", "--distant-evidence", "1")
+    assert write(raw, tmp_path / "out", *flags) == 1 and "--distant-evidence" in capsys.readouterr().err
+
+
+# --- what is there ---------------------------------------------------------------------------------------------------
+def test_what_is_there_is_verified_and_kept(raw, tmp_path, capsys):
+    output = tmp_path / "out"
+    assert write(raw, output, "--lengths", "4") == 0
+    before = (output / "eval_4.json").stat().st_mtime_ns
+    assert write(raw, output, "--lengths", "4 8") == 0
+    assert capsys.readouterr().out.splitlines()[1] == f"{output / 'eval_4.json'}: there"
+    assert (output / "eval_4.json").stat().st_mtime_ns == before and len(entries(output, 8)) == 12
+
+
+def edit(name, old, new):
+    return lambda output: (output / name).write_text((output / name).read_text().replace(old, new))
+
+
+@pytest.mark.parametrize(("change", "flags", "named"), [
+    (edit("manifest.json", '"format": 2', '"format": 1'), (), "format"),
+    (edit("eval_4.json", "Who", "How"), (), "eval_4.json"), (edit("manifest.json", "{", ""), (), "manifest.json"),
+    (lambda output: (output / "manifest.json").unlink(), (), "eval_4.json"),
+    (None, ("--keep-distractors",), "layout"), (None, ("--seed", "7"), "seed"),
+])
+def test_other_files_are_never_overwritten(raw, tmp_path, capsys, change, flags, named):
+    output = tmp_path / "out"
+    assert write(raw, output, "--lengths", "4") == 0
+    if change:
+        change(output)
+    before = files(output)
+    assert write(raw, output, "--lengths", "4 8", *flags) == 1
+    assert named in capsys.readouterr().err and files(output) == before
+
+
+def test_one_run_at_a_time(raw, tmp_path, capsys):
+    with locked_manifest(tmp_path / "out"):
+        assert write(raw, tmp_path / "out", "--lengths", "4") == 1
+    assert str(tmp_path / "out") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_leaves_whole_files_and_is_continued(tmp_path, number):
+    rows = [raw_row(number % 30) | {"_id": f"id{number}", "answer": "yes"} for number in range(1500)]
+    (tmp_path / "raw.json").write_text(json.dumps(rows))
+    output = tmp_path / "out"
+    command = [sys.executable, "-m", "mem_agent.data.synthesize", "--raw", str(tmp_path / "raw.json"), "--output",
+               str(output), "--lengths", "4 119", "--questions", "1400", "--processes", "2"]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0)
+    while child.poll() is None and not any(draft.stat().st_size for draft in output.glob(".eval_119.json.*.tmp")):
+        time.sleep(0.005)
+    os.killpg(child.pid, number) if number == signal.SIGINT else child.send_signal(number)
+    errors = child.communicate()[1]
+    if number == signal.SIGINT:
+        assert (child.returncode, errors) == (130, "interrupted; the same command continues with what is missing\n")
+        assert sorted(files(output)) == [".manifest.lock", "eval_4.json", "manifest.json"]
+    assert not (output / "eval_119.json").exists() and len(entries(output, 4)) == 1400
+    continued = subprocess.run(command, capture_output=True, text=True)
+    assert continued.stdout.splitlines()[0] == f"{output / 'eval_4.json'}: there"
+    assert len(entries(output, 119)) == 1400
+    assert sorted(files(output)) == [".manifest.lock", "eval_119.json", "eval_4.json", "manifest.json"]
