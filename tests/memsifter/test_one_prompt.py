@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mem_agent.config import Config
-from mem_agent.memsifter.rounds.rank_rows import Prompting, rank_row
+from mem_agent.memsifter.rl_data import Prompting, rank_row
 from mem_agent.memsifter.stage_options import ChatOptions
 from mem_agent.memsifter.stages.chat_worker import ChatPlan, ChatWorker
 from mem_agent.memsifter.stages.embed_stage import EmbedPlan, embed_part
