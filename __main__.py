@@ -81,6 +81,8 @@ def main(argv: list[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"error: unknown command {name!r}; choose from: {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
+    if name in ("prepare-rl-data", "curriculum") and os.environ.get("RECIPE", "").endswith((".yaml", ".yml")):
+        os.environ.setdefault("DATA_RECIPE", os.environ.pop("RECIPE"))  # MemSifter's RECIPE is of data
     use_recipe()
     if name != "launch":  # its processes are the host's, which settles them
         settle_process()

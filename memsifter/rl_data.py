@@ -61,6 +61,7 @@ from typing import Annotated, Any, BinaryIO
 
 import orjson
 import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 from datasets import Dataset, disable_progress_bars
 from pydantic import BaseModel, BeforeValidator, NonNegativeInt, ValidationError
@@ -399,11 +400,13 @@ def _score(asked: HistoryQuestion, row: Mapping[str, Any]) -> float:
 
 def write_rows(rows: Dataset, file: BinaryIO) -> None:
     """One parquet file, in groups that a host may read a row out of."""
-    rows.to_parquet(file, batch_size=ROW_GROUP, compression="zstd")
+    with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+        for group in rows.with_format("arrow").iter(ROW_GROUP):
+            writer.write_table(group)
 
 
 def shards_of(rows: Dataset, most: int, seed: int) -> list[Dataset]:
-    """As few as there can be of at most ``most`` rows, of sizes that differ by one at most, in an order of ``seed``."""
+    """As few as there can be of at most ``most`` rows, of nearly equal sizes, in an order of ``seed``."""
     order = list(range(len(rows)))
     random.Random(f"{seed}/shards").shuffle(order)
     count = -(-len(rows) // most)
@@ -426,7 +429,8 @@ def _write(manifest: Manifest, source: Mapping[str, Any], parts: Sequence[Part],
     tested: set[object] = set()
     spans: dict[str, range] = {}
     with (
-        scratch_folder(".rows-", manifest.folder) as scratch, DocumentWriter(manifest.folder / SHARED_STORE) as documents,
+        scratch_folder(".rows-", manifest.folder) as scratch,
+        DocumentWriter(manifest.folder / SHARED_STORE) as documents,
     ):
         spools = {split: scratch / f"{split}.arrow" for split in ("train", "test")}
         with pa.ipc.new_stream(spools["train"], SCHEMA) as train, pa.ipc.new_stream(spools["test"], SCHEMA) as test:

@@ -2,11 +2,13 @@
 
 import json
 import pickle
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mem_agent.config import Config
 from mem_agent.data.document_store import DocumentStore, DocumentWriter, store_folder
 from mem_agent.data.shards import ShardError, training_files
 from mem_agent.data.training_file import DataError, DataSource, data_bytes
@@ -52,6 +54,16 @@ def test_a_row_of_parquet_is_that_of_json_lines(tmp_path):
     assert DataSource(write(tmp_path / "u.parquet", [other]), 1).row(0).metadata == other["metadata"]
 
 
+def test_a_list_is_the_files_that_it_names_in_its_order(tmp_path):
+    for number, names in enumerate(("ab", "cd", "e")):
+        write(tmp_path / f"train_{number}.parquet", rows(names))
+    named = [str(tmp_path / f"train_{number}.parquet") for number in (2, 0)]
+    for text in (json.dumps(named), str(named)):
+        assert asked(DataSource(text, 1, shuffle=False), 3) == list("eab")
+        assert store_folder(text) == store_folder(tmp_path)
+        assert training_files(Config(train_data=text).with_absolute_paths().train_data) == tuple(map(Path, named))
+
+
 def test_what_only_other_rows_have_is_left_out(tmp_path):
     both = rows("ab")
     both[1]["metadata"]["solution"] = "1,2"
@@ -82,6 +94,9 @@ def test_shards_share_one_store(tmp_path):
     (lambda path: write(path / "t.parquet", [{"prompt": "a", "metadata": "{}"}]), "metadata"),
     (lambda path: write(path / "t.parquet", [], rows("a")), "no rows"),
     (lambda path: path / "none.parquet", "no such file"),
+    (lambda path: f'["{path}/train_7.parquet"]', "train_7.parquet: no such file"),
+    (lambda path: "[{", "a list of files"),
+    (lambda path: str([str(write(path / name, rows("a"))) for name in ("a.parquet", "c.parquet")] * 2), "different"),
 ])
 def test_what_cannot_be_used_is_one_line(tmp_path, make, message):
     with pytest.raises((DataError, ShardError), match=message):
