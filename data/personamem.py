@@ -49,34 +49,29 @@ def personamem_reader(contexts: Path | None, *, size: str = "32k", session_turns
     if contexts is None:
         raise SourceError("--contexts: name PersonaMem's shared_contexts file, or the folder of its histories")
     if contexts.is_file():
-        histories = lru_cache(maxsize=2)(partial(_shared_history, contexts, _offsets(contexts)))
-        return partial(_read_shared, histories, session_turns)
+        return partial(_read_shared, partial(_shared_history, contexts, _contexts(contexts)), session_turns)
     return partial(_read_linked, lru_cache(maxsize=2)(partial(_linked_history, contexts)), session_turns, size)
 
 
 # --- version 1 ------------------------------------------------------------------------------------------------------
 
 
-def _offsets(path: Path) -> dict[str, int]:
-    """Where the line of each context begins."""
-    found: dict[str, int] = {}
-    position = 0
+def _contexts(path: Path) -> dict[str, Any]:
+    """All of the file, some 100 MB at most; what is no list of messages is told of its questions."""
+    found: dict[str, Any] = {}
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                found |= dict.fromkeys(orjson.loads(line) if line.strip() else (), position)
+                found |= orjson.loads(line) if line.strip() else {}
             except (ValueError, TypeError) as error:
                 raise SourceError(f"{path}: line {number}: expected {{id: [messages]}} ({error})") from None
-            position += len(line)
     return found
 
 
-def _shared_history(path: Path, offsets: Mapping[str, int], id: str) -> Messages:
-    if id not in offsets:
+def _shared_history(path: Path, contexts: Mapping[str, Any], id: str) -> Messages:
+    if id not in contexts:
         raise BadQuestion(f"its context {id!r} is not in {path.name}")
-    with path.open("rb") as file:
-        file.seek(offsets[id])
-        return _messages(orjson.loads(file.readline())[id])
+    return _messages(contexts[id])
 
 
 def _read_shared(

@@ -17,7 +17,8 @@ Invariants:
 - an output is the whole of its rows or does not change;
 - every row that is not written is counted with its reason; bad ones are shown on stderr (the first 20 one by one);
 - the split is a function of the ids, their order and the seed; with a share, rows left out do not move others;
-- memory holds some histories, not a file; a JSON list is read entry by entry.
+- memory holds some histories, not a file: a JSON list is read entry by entry. The contexts of PersonaMem's version 1,
+  which many questions share, are read whole.
 
 Exit codes: 0 rows were written, 1 no good row (or a bad one under --strict), 2 the input cannot be used, or the
 output not written, 130 interrupted.
@@ -40,8 +41,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from ..sessions.records import HistoryQuestion, Language, Session
-from ..sessions.table import history_text, row_of
+from ..sessions.records import HistoryQuestion, Language
+from ..sessions.table import row_of
 from ..system.command_line_types import positive_number, whole_number
 from ..system.errors import MemAgentError, reason_of
 from ..system.files import replacing
@@ -81,15 +82,11 @@ class SessionFile:
         self._writer: pq.ParquetWriter | None = None
         self._rows: list[dict[str, Any]] = []
         self._characters = 0
-        self._last: tuple[tuple[Session, ...], str] = (), history_text(())
-        """The history of the last question and its text: questions that share one stand side by side."""
         self.count = 0
 
     def add(self, asked: HistoryQuestion) -> None:
-        if asked.sessions is not self._last[0]:
-            self._last = asked.sessions, history_text(asked.sessions)
-        self._rows.append(row_of(asked, self._last[1]))
-        self._characters += len(self._last[1])
+        self._rows.append(row_of(asked))
+        self._characters += len(self._rows[-1]["haystack_sessions"])
         self.count += 1
         if len(self._rows) >= _ROWS or self._characters >= _CHARACTERS:
             self.write()

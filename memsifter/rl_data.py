@@ -402,7 +402,7 @@ def write_rows(rows: Dataset, file: BinaryIO) -> None:
     """One parquet file, in groups that a host may read a row out of."""
     with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
         for group in rows.with_format("arrow").iter(ROW_GROUP):
-            writer.write_table(group)
+            writer.write_table(group.combine_chunks())
 
 
 def shards_of(rows: Dataset, most: int, seed: int) -> list[Dataset]:

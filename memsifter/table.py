@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -167,8 +167,8 @@ class Scored:
     """What a row is worth: shares, 1 at best; none where nothing can be said."""
 
     scores: Mapping[str, float]
+    """SHOWN, of an answer, among them."""
     failed: bool = False
-    costs: Mapping[str, float] = field(default_factory=dict)
 
 
 _FAILED = Scored({}, True)
@@ -211,9 +211,10 @@ def by_answer(row: Mapping[str, Any]) -> Scored:
     single = next((str(row[name]) for name in ("answer", "gold_answer") if str(row.get(name) or "").strip()), "")
     answers = answers or [single] * bool(single)
     predicted = None if failed else row.get("predicted_answer") or ""
-    shown = row.get("shown_tokens")
-    costs = {SHOWN: float(shown)} if isinstance(shown, int) and not failed else {}
-    return Scored(answer_scores(predicted, answers, row.get("all_options") or ()), failed, costs)
+    scores = answer_scores(predicted, answers, row.get("all_options") or ())
+    if isinstance(row.get("shown_tokens"), int) and not failed:
+        scores[SHOWN] = float(row["shown_tokens"])
+    return Scored(scores, failed)
 
 
 def ranking_scores(order: Sequence[int], gold: Sequence[int]) -> dict[str, float]:
@@ -314,11 +315,12 @@ class Run:
     method: str
     model: str
     questions: pd.DataFrame
-    """By question id: ``kind``, ``failed``, and a column of each score (a share) and cost; NaN where there is none."""
+    """By id: ``kind``, ``failed``, ``history``, and a column of each score (a share) and cost; NaN where none is."""
+
 
 def read_run(
     file: StageFile, measure: str, method: str, columns: Collection[str],
-    score: Callable[[Mapping[str, Any]], Scored], model: str = "",
+    score: Callable[[Mapping[str, Any]], Scored], histories: Mapping[str, str], model: str = "",
 ) -> Run:
     """The questions of a file, read for these columns. Raises MemAgentError where an id repeats."""
     rows: dict[str, dict[str, Any]] = {}
@@ -328,18 +330,17 @@ def read_run(
             raise MemAgentError(f"{file.path}: row {number} ({id}): a question_id repeats; give each question its own")
         found = score(row)
         kind = str(row.get("question_type") or "")
-        rows[id] = {"kind": kind, "failed": found.failed, **found.scores, **found.costs}
-    names = dict.fromkeys(chain(("kind", "failed"), *rows.values()))
-    questions = pd.DataFrame(list(rows.values()), index=list(rows), columns=list(names))
-    return Run(measure, file.part, method, model, questions)
+        rows[id] = {"kind": kind, "failed": found.failed, "history": histories.get(id, id), **found.scores}
+    names = dict.fromkeys(chain(("kind", "failed", "history"), *rows.values()))
+    return Run(measure, file.part, method, model, pd.DataFrame(list(rows.values()), list(rows), list(names)))
 
 
-def answer_run(file: StageFile, methods: Collection[str]) -> Run:
+def answer_run(file: StageFile, methods: Collection[str], histories: Mapping[str, str]) -> Run:
     """Of a chat model's folder, and in it the longest name of ``methods``, as in gpt-x/BAAI/bge-m3, or one folder."""
     starts = range(1, len(file.names))
     start = next((n for n in starts if "/".join(file.names[n:]) in methods), len(file.names) - 1)
     model, method = "/".join(file.names[:start]), "/".join(file.names[start:])
-    return read_run(file, ANSWERS, method, _CHAT, by_answer, model)
+    return read_run(file, ANSWERS, method, _CHAT, by_answer, histories, model)
 
 
 def read_histories(file: StageFile) -> dict[str, str]:
@@ -378,45 +379,45 @@ def sifter_scores(
     compared: list[Versus] = []
     notes: list[str] = []
     for part in sorted({file.part for file in files}):
-        own = [file for file in embedded if file.part == part]
-        rankings = [file for file in ranked if file.part == part]
-        runs = [read_run(file, RETRIEVAL, file.name, _EMBED, by_similarity) for file in own]
-        for file in [*own, *rankings][: int(with_bm25)]:
-            runs.append(read_run(file, RETRIEVAL, BM25, _BM25, partial(by_words, str(file.path))))
-        runs += [read_run(file, RETRIEVAL, file.name, _RANKING, by_model) for file in rankings]
-        answered = [answer_run(file, methods) for file in chats if file.part == part]
-        # By chat model; the method of an embedding model first, as what others are compared with.
-        runs += sorted(answered, key=lambda run: (run.model, run.method not in [file.name for file in own]))
         longest = max((file for file in files if file.part == part), key=lambda file: file.rows)
         histories = read_histories(longest)
-        found = [line for run in runs for line in lines_of(run, histories, longest.rows)]
+        own = [file for file in embedded if file.part == part]
+        rankings = [file for file in ranked if file.part == part]
+        runs = [read_run(file, RETRIEVAL, file.name, _EMBED, by_similarity, histories) for file in own]
+        for file in [*own, *rankings][: int(with_bm25)]:
+            runs.append(read_run(file, RETRIEVAL, BM25, _BM25, partial(by_words, str(file.path)), histories))
+        runs += [read_run(file, RETRIEVAL, file.name, _RANKING, by_model, histories) for file in rankings]
+        answered = [answer_run(file, methods, histories) for file in chats if file.part == part]
+        # By chat model; the method of an embedding model first, as what others are compared with.
+        runs += sorted(answered, key=lambda run: (run.model, run.method not in [file.name for file in own]))
+        found = [line for run in runs for line in lines_of(run, longest.rows)]
         lines += found
-        compared += versus(runs, histories)
-        notes += [*_missing(found), *_about_histories(part, runs[0], histories)]
+        compared += versus(runs)
+        notes += [*_missing(found), *_about_histories(part, runs[0].questions)]
     return SifterScores(tuple(lines), tuple(compared), tuple(notes))
 
 
-def lines_of(run: Run, histories: Mapping[str, str], expected: int) -> list[Line]:
+def lines_of(run: Run, expected: int) -> list[Line]:
     """Of all questions, then of each kind, where there are several; ``expected`` rows should be there."""
-    lines = [_line(run, "", run.questions, histories, max(0, expected - len(run.questions)))]
+    lines = [_line(run, "", run.questions, max(0, expected - len(run.questions)))]
     kinds = list(run.questions.groupby("kind"))
     if len(kinds) > 1:
-        lines += [_line(run, str(kind) or "(none)", rows, histories, 0) for kind, rows in kinds]
+        lines += [_line(run, str(kind) or "(none)", rows, 0) for kind, rows in kinds]
     return lines
 
 
-def _line(run: Run, kind: str, rows: pd.DataFrame, histories: Mapping[str, str], missing: int) -> Line:
-    held = {name: rows[name].dropna() for name in (*ORDER[run.measure], SHOWN) if name in rows}
-    held = {name: values for name, values in held.items() if len(values)}
-    scores = {name: estimate(100 * values, histories, full=100.0) for name, values in held.items() if name != SHOWN}
-    costs = {SHOWN: estimate(held[SHOWN], histories)} if SHOWN in held else {}
+def _line(run: Run, kind: str, rows: pd.DataFrame, missing: int) -> Line:
+    names = [name for name in (*ORDER[run.measure], SHOWN) if name in rows and rows[name].notna().any()]
+    scores = {name: estimate(100 * rows[name], rows["history"], full=100.0) for name in names if name != SHOWN}
+    costs = {SHOWN: estimate(rows[SHOWN], rows["history"])} if SHOWN in names else {}
+    main_score = scores.get(MAIN[run.measure])
     return Line(
         measure=run.measure, part=run.part, method=run.method, model=run.model, kind=kind, missing=missing,
-        n=len(held.get(MAIN[run.measure], ())), failed=int(rows["failed"].sum()), scores=scores, costs=costs,
+        n=main_score.n if main_score else 0, failed=int(rows["failed"].sum()), scores=scores, costs=costs,
     )
 
 
-def versus(runs: Sequence[Run], histories: Mapping[str, str]) -> list[Versus]:
+def versus(runs: Sequence[Run]) -> list[Versus]:
     """Every run minus the first one of its measure and chat model; all are of one part."""
     bases: dict[tuple[str, str], Run] = {}
     found = []
@@ -431,9 +432,10 @@ def versus(runs: Sequence[Run], histories: Mapping[str, str]) -> list[Versus]:
             continue
         compared = compare(first.to_dict(), second.to_dict())
         difference, p = compared.difference, compared.p
-        if _is_clustered(differences.index, histories):
+        histories = base.questions["history"][differences.index]
+        if _is_clustered(histories):
             difference = estimate(differences, histories)
-            by_history = differences.groupby(histories_of(differences.index, histories)).sum()
+            by_history = differences.groupby(histories).sum()
             p = sign_flip_p(by_history.to_numpy(), np.random.default_rng(0))
         found.append(Versus(
             measure=run.measure, part=run.part, model=run.model, method=run.method, base=base.method, metric=metric,
@@ -442,11 +444,13 @@ def versus(runs: Sequence[Run], histories: Mapping[str, str]) -> list[Versus]:
     return found
 
 
-def estimate(values: pd.Series, histories: Mapping[str, str], *, full: float | None = None) -> Estimate:
-    """Mean and 95% interval of one value for each question, by its id; ``full`` is a score's highest value."""
-    if not _is_clustered(values.index, histories):
+def estimate(values: pd.Series, histories: pd.Series, *, full: float | None = None) -> Estimate:
+    """Mean and 95% interval of values by question, some of which may be NaN; ``full`` is a score's highest value."""
+    values = values.dropna()
+    histories = histories[values.index]
+    if not _is_clustered(histories):
         return interval(values, full=full)
-    groups = values.groupby(histories_of(values.index, histories))
+    groups = values.groupby(histories)
     sums, counts = groups.sum().to_numpy(), groups.size().to_numpy()
     mean = float(values.mean())
     if full is not None and mean in (0.0, full):  # no draw differs from another
@@ -458,12 +462,8 @@ def estimate(values: pd.Series, histories: Mapping[str, str], *, full: float | N
     return Estimate(mean, min(mean, float(low)), max(mean, float(high)), len(values))
 
 
-def histories_of(ids: Iterable[str], histories: Mapping[str, str]) -> list[str]:
-    return [histories.get(id, id) for id in ids]
-
-
-def _is_clustered(ids: Collection[str], histories: Mapping[str, str]) -> bool:
-    return FEWEST_HISTORIES <= len(set(histories_of(ids, histories))) < len(ids)
+def _is_clustered(histories: pd.Series) -> bool:
+    return FEWEST_HISTORIES <= histories.nunique() < len(histories)
 
 
 def _missing(lines: Sequence[Line]) -> list[str]:
@@ -477,16 +477,16 @@ def _missing(lines: Sequence[Line]) -> list[str]:
     return notes
 
 
-def _about_histories(part: str, run: Run, histories: Mapping[str, str]) -> Iterator[str]:
+def _about_histories(part: str, questions: pd.DataFrame) -> Iterator[str]:
     """Where questions share histories: how intervals are made, and of which types of questions they are not so."""
-    count = len(set(histories.values()))
-    told = f"{part}: {len(histories)} questions about {count} histories"
-    if count < min(FEWEST_HISTORIES, len(histories)):
+    count = questions["history"].nunique()
+    told = f"{part}: {len(questions)} questions about {count} histories"
+    if count < min(FEWEST_HISTORIES, len(questions)):
         yield (f"{told}, fewer than {FEWEST_HISTORIES}: intervals and p are over questions; they hold for these "
                "histories alone, and others may differ by more.")
-    elif count < len(histories):
-        few = [str(kind) or "(none)" for kind, rows in run.questions.groupby("kind")
-               if len(set(histories_of(rows.index, histories))) < min(FEWEST_HISTORIES, len(rows))]
+    elif count < len(questions):
+        few = [str(kind) or "(none)" for kind, rows in questions.groupby("kind")
+               if rows["history"].nunique() < min(FEWEST_HISTORIES, len(rows))]
         other = f"; of the types with fewer than {FEWEST_HISTORIES} over questions ({', '.join(few)})" if few else ""
         yield f"{told}: intervals and p are over histories{other}."
 
