@@ -47,7 +47,7 @@ import orjson
 
 from ..config import Config, ConfigError
 from ..data.sources import open_file
-from ..evaluation.results import read_results
+from ..evaluation.results import Row, read_results
 from ..evaluation.summary import main_metric, question_means, shared_metrics
 from ..system.command_line_types import positive_number, whole_number
 from ..system.errors import MemAgentError
@@ -310,9 +310,13 @@ def score_of(results: Path) -> float:
         metric = main_metric(shared_metrics(cell.rows))
         if metric is None or cell.missing:
             raise MemAgentError(f"{results}: {cell.missing} answers of {cell.name} are missing; evaluate it again")
-        means = question_means(cell.rows, lambda row, name=metric: row.scores[name])
+        means = question_means(cell.rows, partial(_score, metric))
         scores.append(sum(means.values()) / len(means))
     return sum(scores) / len(scores)
+
+
+def _score(metric: str, row: Row) -> float:
+    return row.scores[metric]
 
 
 # --- what runs, and what is kept ------------------------------------------------------------------------------------

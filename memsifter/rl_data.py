@@ -432,35 +432,34 @@ def _write(manifest: Manifest, source: Mapping[str, Any], parts: Sequence[Part],
         scratch_folder(".rows-", manifest.folder) as scratch,
         DocumentWriter(manifest.folder / SHARED_STORE) as documents,
     ):
-        spools = {split: scratch / f"{split}.arrow" for split in ("train", "test")}
-        with pa.ipc.new_stream(spools["train"], SCHEMA) as train, pa.ipc.new_stream(spools["test"], SCHEMA) as test:
-            begin = 0
-            for part in parts:
+        tests = 0
+        with pa.ipc.new_stream(scratch / "rows.arrow", SCHEMA) as spool:
+            for part in parts:  # the test's come first
                 order = usable_rows(part, prompting, tested, args.seed)
                 for made in made_rows(part, order, prompting, args.recount):
                     row = made.training(documents.add(made.history))
-                    (test if part.split == "test" else train).write_table(pa.Table.from_pylist([row], SCHEMA))
-                if part.split == "test":
-                    spans[part.dataset] = range(begin, begin + part.chosen)
-                    begin += part.chosen
-        rows, tests = Dataset.from_file(str(spools["train"])), Dataset.from_file(str(spools["test"]))
+                    spool.write_table(pa.Table.from_pylist([row], SCHEMA))
+                if part.split == "test" and part.chosen:
+                    spans[part.dataset] = range(tests, tests + part.chosen)
+                    tests += part.chosen
+        rows = Dataset.from_file(str(scratch / "rows.arrow"))
         lines = [part.line() for part in parts]
-        if not len(rows):
+        trained = len(rows) - tests
+        if not trained:
             raise MemAgentError("no row to train; " + "; ".join(lines))
         documents.commit()
-        shards = shards_of(rows, args.rows_per_file, args.seed)
+        shards = shards_of(rows.select(range(tests, len(rows))), args.rows_per_file, args.seed)
         files: dict[str, Callable[[BinaryIO], None]] = {
             f"train_{number}.parquet": partial(write_rows, shard) for number, shard in enumerate(shards)
         }
-        if len(tests):
-            files["test.parquet"] = partial(write_rows, tests)
-        evaluations = {f"eval_{name}.json": partial(_write_evaluation, tests.select(span))
-                       for name, span in spans.items() if span}
-        for name, write in {**files, **evaluations}.items():
+        if tests:
+            files["test.parquet"] = partial(write_rows, rows.select(range(tests)))
+        files |= {f"eval_{name}.json": partial(_write_evaluation, rows.select(span)) for name, span in spans.items()}
+        for name, write in files.items():
             if not manifest.has(name, source):
                 with manifest.draft(name, source) as out:
                     write(out)
-    summary = {"train": len(rows), "test": len(tests), "shards": len(shards), "files": sorted([*files, *evaluations]),
+    summary = {"train": trained, "test": tests, "shards": len(shards), "files": sorted(files),
                "lines": lines, "datasets": [part.counts() for part in parts]}
     with manifest.draft(SUMMARY, source) as out:
         out.write(orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
