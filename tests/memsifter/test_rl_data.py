@@ -1,13 +1,16 @@
 """A round's data: exact counts, gold always shown, no tested question trained, the same bytes from the same inputs."""
 
 import json
+import os
 import re
+import sys
 from pathlib import Path
 
 import orjson
 import pyarrow.parquet as pq
 import pytest
 
+from mem_agent import __main__
 from mem_agent.data.document_store import DocumentStore, store_folder
 from mem_agent.data.training_file import DataSource
 from mem_agent.evaluation.questions import load_questions
@@ -210,6 +213,19 @@ def test_the_variables_of_the_original_readme_stand_in_for_options(tmp_path, tok
         monkeypatch.setenv(name, str(value))
     assert main(["--fallback-data-dir", str(tmp_path / "embed")]) == 0
     assert len(ids(tmp_path / "o" / "rl_train_data" / "v9")) == 2
+
+
+def test_a_recipe_of_data_is_none_of_settings(monkeypatch):
+    for name, value in {"DATA_RECIPE": "", "RECIPE": "mix.yaml"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("DATA_RECIPE")
+    monkeypatch.setattr(sys, "argv", ["mem-agent"])
+    monkeypatch.setattr(__main__, "settle_process", list)
+    monkeypatch.setattr(__main__.runpy, "run_module", lambda *_, **__: None)
+    assert __main__.main(["prepare-rl-data"]) == 0
+    assert os.environ["DATA_RECIPE"] == "mix.yaml" and "RECIPE" not in os.environ
+    monkeypatch.setenv("RECIPE", "mix.yaml")
+    assert __main__.main(["train"]) == 1  # which has no use for it
 
 
 def test_training_on_a_list_of_shards_is_training_on_these_files(tmp_path, prepare):
