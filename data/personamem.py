@@ -41,16 +41,26 @@ from .sources import SourceError
 SESSION_TURNS = 10
 _NEAR = 0.015
 Messages = Sequence[Mapping[str, Any]]
-Histories = Callable[[str], Messages]
+History = Callable[[], Messages]
 
 
 def personamem_reader(contexts: Path | None, *, size: str = "32k", session_turns: int = SESSION_TURNS) -> Reader:
     """``contexts`` is the JSONL file of version 1, or the folder that the links of version 2 start from."""
     if contexts is None:
         raise SourceError("--contexts: name PersonaMem's shared_contexts file, or the folder of its histories")
-    if contexts.is_file():
-        return partial(_read_shared, partial(_shared_history, contexts, _contexts(contexts)), session_turns)
-    return partial(_read_linked, lru_cache(maxsize=2)(partial(_linked_history, contexts)), session_turns, size)
+    shared = contexts.is_file()
+    links = ("shared_context_id",) if shared else (f"chat_history_{size}_link", "chat_history_link")
+    question = _shared_question if shared else _linked_question
+    named = partial(_shared_history, contexts, _contexts(contexts)) if shared else partial(_linked_history, contexts)
+    histories = lru_cache(maxsize=2)(named)
+
+    def read(path: Path, number: int, place: str, fields: Fields) -> Iterator[Entry]:
+        near = path.stem if shared else text_of(fields, "persona_id")
+        id = text_of(fields, "question_id") or f"{near}_{number}"
+        build = partial(question, id, fields, lambda: histories(needed(fields, *links)), session_turns)
+        yield entry(f"{path.name}: {place} ({id})", id, text_of(fields, *links), build)
+
+    return read
 
 
 # --- version 1 ------------------------------------------------------------------------------------------------------
@@ -74,22 +84,14 @@ def _shared_history(path: Path, contexts: Mapping[str, Any], id: str) -> Message
     return _messages(contexts[id])
 
 
-def _read_shared(
-    histories: Histories, turns: int, path: Path, number: int, place: str, fields: Fields
-) -> Iterator[Entry]:
-    id = text_of(fields, "question_id") or f"{path.stem}_{number}"
-    build = partial(_shared_question, id, fields, histories, turns)
-    yield entry(f"{path.name}: {place} ({id})", id, text_of(fields, "shared_context_id"), build)
-
-
-def _shared_question(id: str, fields: Fields, histories: Histories, turns: int) -> HistoryQuestion:
+def _shared_question(id: str, fields: Fields, history: History, turns: int) -> HistoryQuestion:
     question = needed(fields, "user_question_or_message", "question")
     options = _literal_texts(fields, "all_options")
     label = needed(fields, "correct_answer").lower()
     right = [option for option in options if option.lower().startswith(label)]
     if len(right) != 1:
         raise BadQuestion(f"correct_answer {label!r:.20} begins {len(right)} of its {len(options)} options")
-    messages = histories(needed(fields, "shared_context_id"))
+    messages = history()
     end = _whole(fields, "end_index_in_shared_context")
     if not 0 < end <= len(messages):
         raise BadQuestion(f"end_index_in_shared_context is {end} of {len(messages)} messages")
@@ -127,18 +129,7 @@ def _linked_history(folder: Path, link: str) -> Messages:
     return _messages(found)
 
 
-def _read_linked(
-    histories: Histories, turns: int, size: str, path: Path, number: int, place: str, fields: Fields
-) -> Iterator[Entry]:
-    id = text_of(fields, "question_id") or f"{text_of(fields, 'persona_id')}_{number}"
-    links = (f"chat_history_{size}_link", "chat_history_link")
-    build = partial(_linked_question, id, fields, histories, turns, links)
-    yield entry(f"{path.name}: {place} ({id})", id, text_of(fields, *links), build)
-
-
-def _linked_question(
-    id: str, fields: Fields, histories: Histories, turns: int, links: Sequence[str]
-) -> HistoryQuestion:
+def _linked_question(id: str, fields: Fields, history: History, turns: int) -> HistoryQuestion:
     asked = _literal(fields.get("user_query"))
     question = needed(asked, "content") if isinstance(asked, dict) else needed(fields, "user_query")
     right = needed(fields, "correct_answer")
@@ -148,7 +139,7 @@ def _linked_question(
     random.Random(id).shuffle(texts)
     letters = [f"({letter})" for letter in ascii_lowercase[: len(texts)]]
     options = [f"{letter} {text}" for letter, text in zip(letters, texts, strict=True)]
-    sessions = _sessions(histories(needed(fields, *links)), turns)
+    sessions = _sessions(history(), turns)
     quoted = _literal(fields.get("related_conversation_snippet"))
     quoted = quoted if isinstance(quoted, list) else [quoted]  # a single one may stand for a list
     told = {text_of(message, "content") for message in quoted if isinstance(message, dict)} - {""}

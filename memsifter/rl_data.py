@@ -193,25 +193,14 @@ class Counted(Sequence[int]):
         return self._known[position]
 
 
-@dataclass(frozen=True, slots=True)
-class RankRow:
-    """A row before it has an id in a store."""
-
-    prompt: str
-    metadata: dict[str, Any]
-    history: str
-    """The document."""
-
-    def training(self, history_id: str) -> dict[str, Any]:
-        messages = [{"role": "user", "content": self.prompt}]
-        return {"prompt": messages, "label": "", "metadata": {**self.metadata, "history_id": history_id}}
-
-
 def rank_row(
     dataset: str, asked: HistoryQuestion, similarities: Sequence[float | None], tokens: Sequence[int],
     prompting: Prompting,
-) -> RankRow:
-    """The row of a usable question; ``similarities`` and ``tokens`` are by session. Raises Unusable."""
+) -> tuple[dict[str, Any], str]:
+    """The row of a usable question, without its ``history_id``, and the document that this is to name.
+
+    ``similarities`` and ``tokens`` are by session. Raises Unusable.
+    """
     gold = asked.gold_positions
     order = [*gold, *(position for position in by_score(similarities) if position not in gold)]
     room = prompting.room(asked)
@@ -234,7 +223,7 @@ def rank_row(
         "answers": list(asked.answers), "options": list(asked.options),
         "session_tokens": [tokens[position] for position in shown],
     }
-    return RankRow(prompt, metadata, history.decode())
+    return {"prompt": [{"role": "user", "content": prompt}], "label": "", "metadata": metadata}, history.decode()
 
 
 def _filled(
@@ -352,8 +341,10 @@ def usable_rows(part: Part, prompting: Prompting, tested: set[object], seed: int
     return [candidate.number for candidate in ordered]
 
 
-def made_rows(part: Part, order: Sequence[int], prompting: Prompting, recount: bool) -> Iterator[RankRow]:
-    """The rows that are wanted, the first of ``order``, in the file's order.
+def made_rows(
+    part: Part, order: Sequence[int], prompting: Prompting, recount: bool
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """The rows and documents that are wanted, the first of ``order``, in the file's order.
 
     One whose whole prompt, counted at last, leaves no room for its gold is left out, and counted so; the next of
     ``order`` takes its place, for which the file is read once more.
@@ -436,8 +427,8 @@ def _write(manifest: Manifest, source: Mapping[str, Any], parts: Sequence[Part],
         with pa.ipc.new_stream(scratch / "rows.arrow", SCHEMA) as spool:
             for part in parts:  # the test's come first
                 order = usable_rows(part, prompting, tested, args.seed)
-                for made in made_rows(part, order, prompting, args.recount):
-                    row = made.training(documents.add(made.history))
+                for row, history in made_rows(part, order, prompting, args.recount):
+                    row["metadata"]["history_id"] = documents.add(history)
                     spool.write_table(pa.Table.from_pylist([row], SCHEMA))
                 if part.split == "test" and part.chosen:
                     spans[part.dataset] = range(tests, tests + part.chosen)
