@@ -39,7 +39,7 @@ COMMANDS = {
     "session-embedding": ("memsifter.stages.session_embedding", "MemSifter's stage 1: how similar sessions are"),
     "session-ranking": ("memsifter.stages.session_ranking", "MemSifter's stage 2: a model ranks a history's sessions"),
     "chat-infer": ("memsifter.stages.chat_infer", "MemSifter's stage 3: a chat model answers from the best sessions"),
-    "sifter-table": ("memsifter.table.sifter_table", "sessions found and questions answered, by every method"),
+    "sifter-table": ("memsifter.table", "sessions found and questions answered, by every method"),
     "ask": ("asking.ask", "ask a question about files and folders of any length"),
     "report": ("report.__main__", "a page of runs and results: curves, comparisons, every question"),
     "view": ("report.viewer.view", "a page of trajectories: what was read, remembered and answered, turn by turn"),
@@ -49,8 +49,8 @@ COMMANDS = {
     "prepare": ("prepare_data", "training data from question answering data sets"),
     "prepare-math": ("data.prepare_math", "rows and evaluation files of math tasks: GSM8K, Countdown, any other"),
     "prepare-sessions": ("data.prepare_sessions", "chat histories and questions: LoCoMo, LongMemEval, PersonaMem"),
-    "prepare-rl-data": ("memsifter.rounds.prepare_rl_data", "the rows of a round of MemSifter's training"),
-    "curriculum": ("memsifter.rounds.curriculum", "rounds of MemSifter's training: prepare, train, average, rank again"),
+    "prepare-rl-data": ("memsifter.rl_data", "the rows of a round of MemSifter's training"),
+    "curriculum": ("memsifter.curriculum", "rounds of MemSifter's training: prepare, train, average, rank again"),
     "synthesize": ("data.synthesize", "evaluation files of any length from raw questions"),
     "download": ("data.download", "the published evaluation files"),
     "closed-book": ("evaluation.closed_book", "find the questions that a model answers without a document"),
@@ -81,6 +81,8 @@ def main(argv: list[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"error: unknown command {name!r}; choose from: {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
+    if name in ("prepare-rl-data", "curriculum") and os.environ.get("RECIPE", "").endswith((".yaml", ".yml")):
+        os.environ.setdefault("DATA_RECIPE", os.environ.pop("RECIPE"))  # MemSifter's RECIPE is of data
     use_recipe()
     if name != "launch":  # its processes are the host's, which settles them
         settle_process()

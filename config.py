@@ -302,6 +302,8 @@ class Config(BaseModel):
 
 
 def _absolute(path: str) -> str:
+    if path.startswith("["):  # a list of shards (data/training_file.py)
+        return "[" + ", ".join(f'"{_absolute(each)}"' for each in yaml.safe_load(path)) + "]"
     return str(Path(os.path.expanduser(path)).absolute()) if path else ""
 
 

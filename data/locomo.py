@@ -24,15 +24,15 @@ What becomes of it:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from ..sessions.records import HistoryQuestion, Session, Turn
 from ..sessions.wording import language_of
-from .asked import Asked, BadQuestion, LeftOut, needed, text_of, unreadable
-from .rows import DataError, open_file
+from .histories import BadQuestion, Entry, Fields, Skipped, entry, needed, text_of
+from .rows import DataError
 
 KINDS = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 NOT_MENTIONED = ("Not mentioned in the conversation", "No information available")
@@ -41,41 +41,39 @@ _SESSION = re.compile(r"session_(0|[1-9][0-9]*)")
 _TURN = re.compile(r"D:?(\d+):\s*\d+", re.I)
 
 
-def read_locomo(paths: Sequence[Path], *, adversarial: bool = False) -> Iterator[Asked]:
-    for path in paths:
-        for row in open_file(path).rows:
-            if row.fields is None:
-                yield unreadable(f"{path.name}: {row.where}", row.problem)
-                continue
-            name = text_of(row.fields, "sample_id") or row.where.replace(" ", "_")
-            questions = row.fields.get("qa")
-            if not isinstance(questions, list) or not isinstance(row.fields.get("conversation"), dict):
-                raise DataError(f"{path}: {row.where}: no `conversation` and `qa`; expected LoCoMo's format")
-            sessions = cache(partial(_sessions, row.fields["conversation"]))
-            for number, entry in enumerate(questions):
-                build = partial(_question, f"{name}_{number}", entry, name, sessions, adversarial)
-                yield Asked(f"{path.name}: {name}, question {number}", f"{name}_{number}", name, build)
+def read_locomo(path: Path, number: int, place: str, fields: Fields, *, adversarial: bool = False) -> Iterator[Entry]:
+    name = text_of(fields, "sample_id") or place.replace(" ", "_")
+    asked, conversation = fields.get("qa"), fields.get("conversation")
+    if not isinstance(asked, list) or not isinstance(conversation, dict):
+        raise DataError(f"{path}: {place}: no `conversation` and `qa`; expected LoCoMo's format")
+    sessions = cache(partial(_sessions, conversation))
+    for n, each in enumerate(asked):
+        id = f"{name}_{n}"
+        build = partial(_question, id, each, name, sessions, adversarial)
+        yield entry(f"{path.name}: {name}, question {n}", id, name, build)
 
 
-def _question(id: str, entry: Any, name: str, sessions: Any, adversarial: bool) -> HistoryQuestion:
-    if not isinstance(entry, dict):
-        raise BadQuestion("no question, but a " + type(entry).__name__)
-    category = entry.get("category")
+def _question(
+    id: str, asked: Any, name: str, sessions: Callable[[], tuple[Session, ...]], adversarial: bool
+) -> HistoryQuestion:
+    if not isinstance(asked, dict):
+        raise BadQuestion("no question, but a " + type(asked).__name__)
+    category = asked.get("category")
     if not isinstance(category, int) or category not in KINDS:
         raise BadQuestion(f"category {category!r:.20}; expected 1 to 5")
     refused = category == _ADVERSARIAL
     if refused and not adversarial:
-        raise LeftOut("adversarial, without an answer")
-    question = needed(entry, "question")
-    answer = "" if refused else needed(entry, "answer")
-    history: tuple[Session, ...] = sessions()
-    evidence = _texts(entry.get("evidence"))
+        raise Skipped("adversarial, without an answer")
+    question = needed(asked, "question")
+    answers = NOT_MENTIONED if refused else (needed(asked, "answer"),)
+    if category == _OPEN_DOMAIN:
+        answers = tuple(dict.fromkeys(filter(None, (answers[0].split(";")[0].strip(), *answers))))
+    history = sessions()
+    evidence = _texts(asked.get("evidence"))
     named = {f"session_{int(number)}" for text in evidence for number in _TURN.findall(text)}
-    gold = tuple(session.id for session in history if session.id in named)
-    answers = (answer.split(";")[0].strip(), answer) if category == _OPEN_DOMAIN else (answer,)
+    gold = () if refused else tuple(session.id for session in history if session.id in named)
     return HistoryQuestion(
-        id, question, NOT_MENTIONED if refused else tuple(dict.fromkeys(filter(None, answers))), history,
-        () if refused else gold, kind=KINDS[category], language=language_of(question),
+        id, question, answers, history, gold, kind=KINDS[category], language=language_of(question),
         own={"sample_id": name, "category": category, "evidence": evidence},
     )
 

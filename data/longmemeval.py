@@ -22,55 +22,45 @@ The published split (MemSifter): entries in the file's order, shuffled with seed
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..sessions.records import HistoryQuestion, Session, Turn
 from ..sessions.wording import language_of
-from .asked import Asked, BadQuestion, needed, text_of, unique, unreadable
-from .rows import open_file
+from .histories import BadQuestion, Entry, Fields, entry, needed, text_of
 
 _DATE = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})\D*(?:(\d{1,2}):(\d{2}))?")
 
 
-def read_longmemeval(paths: Sequence[Path]) -> Iterator[Asked]:
-    for path in paths:
-        for row in open_file(path).rows:
-            if row.fields is None:
-                yield unreadable(f"{path.name}: {row.where}", row.problem)
-                continue
-            name = text_of(row.fields, "question_id") or row.where.replace(" ", "_")
-            yield Asked(f"{path.name}: {row.where} ({name})", name, name, partial(_question, name, row.fields))
+def read_longmemeval(path: Path, number: int, place: str, fields: Fields) -> Iterator[Entry]:
+    id = text_of(fields, "question_id") or place.replace(" ", "_")
+    yield entry(f"{path.name}: {place} ({id})", id, id, partial(_question, id, fields))
 
 
-def _question(id: str, entry: Mapping[str, Any]) -> HistoryQuestion:
-    talks, ids, dates = (_list(entry, f"haystack_{what}") for what in ("sessions", "session_ids", "dates"))
-    dates = dates or [""] * len(talks)
+def _question(id: str, fields: Fields) -> HistoryQuestion:
+    talks, ids, dates = (_list(fields, f"haystack_{what}") for what in ("sessions", "session_ids", "dates"))
+    dates = [str(date or "").strip() for date in dates] or [""] * len(talks)
     if not talks or len({len(talks), len(ids), len(dates)}) > 1:
         raise BadQuestion(f"{len(talks)} sessions, {len(ids)} of their ids and {len(dates)} of their dates")
-    given = [str(each) for each in ids]
-    names = unique(given)
-    evidence = {str(each) for each in _list(entry, "answer_session_ids")}
-    if missing := evidence - set(given):
+    ids = list(map(str, ids))
+    names = _unique(ids)
+    evidence = {str(each) for each in _list(fields, "answer_session_ids")}
+    if missing := evidence - set(ids):
         raise BadQuestion(f"answer_session_ids names {min(missing)!r}, which is no session of the history")
-    abstains = id.endswith("_abs")
-    question = needed(entry, "question")
-    order = _in_time([str(date or "") for date in dates])
+    question = needed(fields, "question")
     if not all(isinstance(talk, list) for talk in talks):
         raise BadQuestion("a session is no list of turns")
-    sessions = tuple(Session(names[n], tuple(map(_turn, talks[n])), str(dates[n] or "").strip()) for n in order)
-    gold = tuple(names[n] for n in order if given[n] in evidence)
+    order = _in_time(dates)
+    sessions = tuple(Session(names[n], tuple(map(_turn, talks[n])), dates[n]) for n in order)
+    gold = tuple(names[n] for n in order if ids[n] in evidence)
+    turns = [f"{names[n]}:{t}" for n in order for t, turn in enumerate(talks[n]) if turn.get("has_answer") is True]
+    abstains = id.endswith("_abs")
     return HistoryQuestion(
-        id, question, (needed(entry, "answer"),), sessions, () if abstains else gold,
-        text_of(entry, "question_date"), "abstention" if abstains else text_of(entry, "question_type"),
-        language_of(question),
-        own={
-            "evidence_session_ids": list(gold),
-            "evidence_turns": [f"{names[n]}:{t}" for n in order for t, turn in enumerate(talks[n])
-                               if turn.get("has_answer") is True],
-        },
+        id, question, (needed(fields, "answer"),), sessions, () if abstains else gold,
+        text_of(fields, "question_date"), "abstention" if abstains else text_of(fields, "question_type"),
+        language_of(question), own={"evidence_session_ids": list(gold), "evidence_turns": turns},
     )
 
 
@@ -83,8 +73,20 @@ def _in_time(dates: Sequence[str]) -> list[int]:
     return sorted(range(len(dates)), key=lambda n: (moments[n], n))
 
 
-def _list(entry: Mapping[str, Any], name: str) -> list[Any]:
-    value = entry.get(name)
+def _unique(ids: Sequence[str]) -> list[str]:
+    """The ids, where one repeats with its count behind it: a a b -> a a#2 b; a count that is an id is not taken."""
+    found: list[str] = []
+    for id in ids:
+        fresh, count = id, 1
+        while fresh in found or (count > 1 and fresh in ids):
+            count += 1
+            fresh = f"{id}#{count}"
+        found.append(fresh)
+    return found
+
+
+def _list(fields: Fields, name: str) -> list[Any]:
+    value = fields.get(name)
     if value is not None and not isinstance(value, list):
         raise BadQuestion(f"{name} is no list")
     return value or []

@@ -22,11 +22,12 @@ from __future__ import annotations
 
 import ast
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import orjson
@@ -34,89 +35,76 @@ import orjson
 from ..sessions.records import HistoryQuestion, Session, Turn
 from ..sessions.wording import language_of
 from ..system.errors import reason_of
-from .asked import Asked, BadQuestion, needed, text_of, unreadable
-from .rows import DataError, open_file
+from .histories import BadQuestion, Entry, Fields, Reader, entry, needed, text_of
+from .rows import DataError
 
 SESSION_TURNS = 10
 _NEAR = 0.015
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
-"""Of options."""
 Messages = Sequence[Mapping[str, Any]]
+History = Callable[[], Messages]
 
 
-def read_personamem(
-    paths: Sequence[Path], contexts: Path | None, *, size: str = "32k", session_turns: int = SESSION_TURNS
-) -> Iterator[Asked]:
+def personamem_reader(contexts: Path | None, *, size: str = "32k", session_turns: int = SESSION_TURNS) -> Reader:
     """``contexts`` is the JSONL file of version 1, or the folder that the links of version 2 start from."""
     if contexts is None:
         raise DataError("--contexts: name PersonaMem's shared_contexts file, or the folder of its histories")
-    shared = _Contexts(contexts) if contexts.is_file() else None
-    histories = lru_cache(maxsize=2)(shared.messages if shared else partial(_linked, contexts))
-    for path in paths:
-        for number, row in enumerate(open_file(path).rows):
-            if row.fields is None:
-                yield unreadable(f"{path.name}: {row.where}", row.problem)
-                continue
-            if shared:
-                history = text_of(row.fields, "shared_context_id")
-                id = text_of(row.fields, "question_id") or f"{path.stem}_{number}"
-                build = partial(_shared_question, id, row.fields, histories, session_turns)
-            else:
-                history = text_of(row.fields, f"chat_history_{size}_link", "chat_history_link")
-                id = text_of(row.fields, "question_id") or f"{text_of(row.fields, 'persona_id')}_{number}"
-                build = partial(_linked_question, id, row.fields, partial(histories, history), session_turns, size)
-            yield Asked(f"{path.name}: {row.where} ({id})", id, history, build)
+    shared = contexts.is_file()
+    links = ("shared_context_id",) if shared else (f"chat_history_{size}_link", "chat_history_link")
+    question = _shared_question if shared else _linked_question
+    named = partial(_shared_history, contexts, _contexts(contexts)) if shared else partial(_linked_history, contexts)
+    histories = lru_cache(maxsize=2)(named)
+
+    def read(path: Path, number: int, place: str, fields: Fields) -> Iterator[Entry]:
+        near = path.stem if shared else text_of(fields, "persona_id")
+        id = text_of(fields, "question_id") or f"{near}_{number}"
+        build = partial(question, id, fields, lambda: histories(needed(fields, *links)), session_turns)
+        yield entry(f"{path.name}: {place} ({id})", id, text_of(fields, *links), build)
+
+    return read
 
 
 # --- version 1 ------------------------------------------------------------------------------------------------------
 
 
-class _Contexts:
-    """The contexts of one JSONL file; a line is read when it is asked for."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._offsets = path, dict[str, int]()
-        position = 0
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    self._offsets |= dict.fromkeys(orjson.loads(line) if line.strip() else (), position)
-                except (ValueError, TypeError) as error:
-                    raise DataError(f"{path}: line {number}: expected {{id: [messages]}} ({error})") from None
-                position += len(line)
-
-    def messages(self, id: str) -> Messages:
-        if id not in self._offsets:
-            raise BadQuestion(f"its context {id!r} is not in {self._path.name}")
-        with self._path.open("rb") as file:
-            file.seek(self._offsets[id])
-            return _checked(orjson.loads(file.readline())[id])
+def _contexts(path: Path) -> dict[str, Any]:
+    """All of the file, some 100 MB at most; what is no list of messages is told of its questions."""
+    found: dict[str, Any] = {}
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                found |= orjson.loads(line) if line.strip() else {}
+            except (ValueError, TypeError) as error:
+                raise DataError(f"{path}: line {number}: expected {{id: [messages]}} ({error})") from None
+    return found
 
 
-def _shared_question(id: str, entry: Mapping[str, Any], histories: Any, turns: int) -> HistoryQuestion:
-    question = needed(entry, "user_question_or_message", "question")
-    options = _literal_texts(entry, "all_options")
-    label = needed(entry, "correct_answer").lower()
-    right = [option for option in options if option.strip().lower().startswith(label)]
+def _shared_history(path: Path, contexts: Mapping[str, Any], id: str) -> Messages:
+    if id not in contexts:
+        raise BadQuestion(f"its context {id!r} is not in {path.name}")
+    return _messages(contexts[id])
+
+
+def _shared_question(id: str, fields: Fields, history: History, turns: int) -> HistoryQuestion:
+    question = needed(fields, "user_question_or_message", "question")
+    options = _literal_texts(fields, "all_options")
+    label = needed(fields, "correct_answer").lower()
+    right = [option for option in options if option.lower().startswith(label)]
     if len(right) != 1:
         raise BadQuestion(f"correct_answer {label!r:.20} begins {len(right)} of its {len(options)} options")
-    messages = histories(needed(entry, "shared_context_id"))
-    end = _whole(entry, "end_index_in_shared_context")
+    messages = history()
+    end = _whole(fields, "end_index_in_shared_context")
     if not 0 < end <= len(messages):
         raise BadQuestion(f"end_index_in_shared_context is {end} of {len(messages)} messages")
     sessions = _sessions(messages[:end], turns)
-    gold = _by_distance(sessions, entry)
-    return _made(
-        id, question, (right[0].strip()[len(label) :].strip(), label), sessions, gold, options,
-        text_of(entry, "question_type"), entry, "distance",
-    )
+    answers, kind = (right[0][len(label) :].strip(), label), text_of(fields, "question_type")
+    return _made(id, question, answers, sessions, _by_distance(sessions, fields), options, kind, fields, "distance")
 
 
-def _by_distance(sessions: Sequence[Session], entry: Mapping[str, Any]) -> tuple[str, ...]:
+def _by_distance(sessions: Sequence[Session], fields: Fields) -> tuple[str, ...]:
     """The session that lies as far back as the evidence, of ``context_length_in_tokens``; none where nothing says."""
     try:
-        back = _whole(entry, "distance_to_ref_in_tokens") / _whole(entry, "context_length_in_tokens")
-        named = len(sessions) - 1 - _whole(entry, "distance_to_ref_in_blocks")
+        back = _whole(fields, "distance_to_ref_in_tokens") / _whole(fields, "context_length_in_tokens")
+        named = len(sessions) - 1 - _whole(fields, "distance_to_ref_in_blocks")
     except (BadQuestion, ZeroDivisionError):
         return ()
     ends = list(accumulate(sum(len(turn.content) for turn in session.turns) for session in sessions))
@@ -124,46 +112,40 @@ def _by_distance(sessions: Sequence[Session], entry: Mapping[str, Any]) -> tuple
     spans = list(zip([0, *ends], ends, strict=False))
     if 0 <= named < len(sessions) and spans[named][0] - near <= place <= spans[named][1] + near:
         return (sessions[named].id,)
-    found = next((n for n, (_, end) in enumerate(spans) if place < end), len(sessions) - 1)
+    found = next((n for n, end in enumerate(ends) if place < end), len(sessions) - 1)
     return (sessions[found].id,)
 
 
 # --- version 2 ------------------------------------------------------------------------------------------------------
 
 
-def _linked(folder: Path, link: str) -> Messages:
+def _linked_history(folder: Path, link: str) -> Messages:
     try:
         found = orjson.loads((folder / link).read_bytes())
     except (OSError, ValueError) as error:
         raise BadQuestion(f"its history {link!r} in {folder} cannot be read ({reason_of(error)})") from None
     if isinstance(found, dict):
         found = next((found[key] for key in ("chat_history", "conversations") if key in found), found)
-    return _checked(found)
+    return _messages(found)
 
 
-def _linked_question(id: str, entry: Mapping[str, Any], history: Any, turns: int, size: str) -> HistoryQuestion:
-    asked = _literal(entry.get("user_query"))
-    question = needed(asked, "content") if isinstance(asked, dict) else needed(entry, "user_query")
-    right = needed(entry, "correct_answer")
-    texts = [right, *(text for text in _literal_texts(entry, "incorrect_answers") if text != right)]
-    random.Random(id).shuffle(texts)
-    if len(texts) > len(_LETTERS):
+def _linked_question(id: str, fields: Fields, history: History, turns: int) -> HistoryQuestion:
+    asked = _literal(fields.get("user_query"))
+    question = needed(asked, "content") if isinstance(asked, dict) else needed(fields, "user_query")
+    right = needed(fields, "correct_answer")
+    texts = [right, *(text for text in _literal_texts(fields, "incorrect_answers") if text != right)]
+    if len(texts) > len(ascii_lowercase):
         raise BadQuestion(f"{len(texts)} options, more than there are letters")
-    letters = [f"({letter})" for letter in _LETTERS[: len(texts)]]
-    needed(entry, f"chat_history_{size}_link", "chat_history_link")
-    sessions = _sessions(history(), turns)
-    quoted = _literal(entry.get("related_conversation_snippet"))
-    told = _contents(quoted)
-    gold = tuple(s.id for s in sessions if any(turn.content.strip() in told for turn in s.turns))
+    random.Random(id).shuffle(texts)
+    letters = [f"({letter})" for letter in ascii_lowercase[: len(texts)]]
     options = [f"{letter} {text}" for letter, text in zip(letters, texts, strict=True)]
-    return _made(id, question, (right, letters[texts.index(right)]), sessions, gold, options,
-                 text_of(entry, "pref_type"), entry, "quotation")
-
-
-def _contents(messages: Any) -> set[str]:
-    """What quoted messages say; a single one may stand for a list."""
-    listed = messages if isinstance(messages, list) else [messages]
-    return {text_of(message, "content") for message in listed if isinstance(message, dict)} - {""}
+    sessions = _sessions(history(), turns)
+    quoted = _literal(fields.get("related_conversation_snippet"))
+    quoted = quoted if isinstance(quoted, list) else [quoted]  # a single one may stand for a list
+    told = {text_of(message, "content") for message in quoted if isinstance(message, dict)} - {""}
+    gold = tuple(s.id for s in sessions if any(turn.content.strip() in told for turn in s.turns))
+    answers, kind = (right, letters[texts.index(right)]), text_of(fields, "pref_type")
+    return _made(id, question, answers, sessions, gold, options, kind, fields, "quotation")
 
 
 # --- both -----------------------------------------------------------------------------------------------------------
@@ -171,9 +153,9 @@ def _contents(messages: Any) -> set[str]:
 
 def _made(
     id: str, question: str, answers: tuple[str, ...], sessions: tuple[Session, ...], gold: tuple[str, ...],
-    options: Sequence[str], kind: str, entry: Mapping[str, Any], gold_by: str,
+    options: Sequence[str], kind: str, fields: Fields, gold_by: str,
 ) -> HistoryQuestion:
-    own = {name: text_of(entry, name) for name in ("persona_id", "topic", "topic_query", "shared_context_id")}
+    own = {name: text_of(fields, name) for name in ("persona_id", "topic", "topic_query", "shared_context_id")}
     return HistoryQuestion(
         id, question, tuple(dict.fromkeys(filter(None, answers))), sessions, gold, kind=kind,
         language=language_of(question), options=tuple(options), own=own | {"gold_by": gold_by if gold else ""},
@@ -199,12 +181,10 @@ def _sessions(messages: Messages, turns: int) -> tuple[Session, ...]:
     return sessions
 
 
-def _checked(messages: Any) -> Messages:
-    try:
-        if messages and all(isinstance(message[key], str) for message in messages for key in ("role", "content")):
-            return messages
-    except (TypeError, KeyError):
-        pass
+def _messages(found: Any) -> Messages:
+    with suppress(TypeError, KeyError):
+        if found and all(isinstance(message[key], str) for message in found for key in ("role", "content")):
+            return found
     raise BadQuestion("its history is no list of messages with role and content")
 
 
@@ -217,15 +197,15 @@ def _literal(value: Any) -> Any:
     return value
 
 
-def _literal_texts(entry: Mapping[str, Any], name: str) -> list[str]:
-    found = _literal(entry.get(name))
+def _literal_texts(fields: Fields, name: str) -> list[str]:
+    found = _literal(fields.get(name))
     if not isinstance(found, list) or not found or not all(isinstance(text, str) and text.strip() for text in found):
         raise BadQuestion(f"{name} is no list of texts")
     return [text.strip() for text in found]
 
 
-def _whole(entry: Mapping[str, Any], name: str) -> int:
-    text = text_of(entry, name)
+def _whole(fields: Fields, name: str) -> int:
+    text = text_of(fields, name)
     try:
         return int(text)
     except ValueError:

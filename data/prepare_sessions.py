@@ -17,7 +17,8 @@ Invariants:
 - an output is the whole of its rows or does not change;
 - every row that is not written is counted with its reason; bad ones are shown on stderr (the first 20 one by one);
 - the split is a function of the ids, their order and the seed; with a share, rows left out do not move others;
-- memory holds some histories, not a file; a JSON list is read entry by entry.
+- memory holds some histories, not a file: a JSON list is read entry by entry. The contexts of PersonaMem's version 1,
+  which many questions share, are read whole.
 
 Exit codes: 0 rows were written, 1 no good row (or a bad one under --strict), 2 the input cannot be used, or the
 output not written, 130 interrupted.
@@ -29,88 +30,139 @@ import argparse
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, BinaryIO
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from ..sessions.records import HistoryQuestion, Language
+from ..sessions.table import row_of
 from ..system.command_line_types import positive_number, whole_number
-from ..system.errors import MemAgentError
+from ..system.errors import MemAgentError, reason_of
 from ..system.files import replacing
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_if_asked, stop_on_signals
-from .asked import Asked, BadQuestion, LeftOut
+from .histories import BadQuestion, Entry, Reader, Skipped, read_entries, read_rows
 from .locomo import read_locomo
 from .longmemeval import read_longmemeval
-from .personamem import SESSION_TURNS, read_personamem
+from .personamem import SESSION_TURNS, personamem_reader
 from .rows import BadRows, DataError, NoGoodRows
-from .session_file import SessionFile
-from .session_rows import read_rows
 
 _TRAIN, _TEST = "train", "test"
 _FORMATS = ("locomo", "longmemeval", "personamem", "rows")
-Reader = Callable[[Sequence[Path]], Iterator[Asked]]
+_TEXT, _TEXTS = pa.string(), pa.list_(pa.string())
+_COLUMNS = {
+    "question_id": _TEXT, "question": _TEXT, "answer": _TEXT, "answers": _TEXTS,
+    "haystack_sessions": pa.large_string(), "haystack_session_ids": _TEXTS, "haystack_dates": _TEXTS,
+    "answer_session_ids": _TEXTS, "question_type": _TEXT, "question_date": _TEXT, "all_options": _TEXTS,
+    "language": _TEXT,
+}
+_ROWS, _CHARACTERS = 64, 32 << 20
+"""Of a row group, at most about: a reader needs no more memory than that."""
+_PAGE_ROWS = 4
+"""Rows that are encoded together: a page is unpacked whole, and a history has millions of characters."""
+
+
+class SessionFile:
+    """Rows of ``sessions.table`` for one file, which the caller opens and puts in its place.
+
+    Columns that no stage reads travel along; those of the first rows decide which there are, and of which type.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._writer: pq.ParquetWriter | None = None
+        self._rows: list[dict[str, Any]] = []
+        self._characters = 0
+        self.count = 0
+
+    def add(self, asked: HistoryQuestion) -> None:
+        self._rows.append(row_of(asked))
+        self._characters += len(self._rows[-1]["haystack_sessions"])
+        self.count += 1
+        if len(self._rows) >= _ROWS or self._characters >= _CHARACTERS:
+            self.write()
+
+    def write(self) -> None:
+        """What is not yet in the file. Raises MemAgentError."""
+        try:
+            if self._writer is None:
+                schema = pa.schema(_own_columns(self._rows) | _COLUMNS)
+                self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", write_batch_size=_PAGE_ROWS)
+            self._writer.write_table(pa.Table.from_pylist(self._rows, self._writer.schema))
+        except pa.ArrowException as error:
+            raise MemAgentError(f"a column has values of several types ({reason_of(error)}); make them one, or remove "
+                                "the column from the input") from None
+        self._rows, self._characters = [], 0
+
+    def close(self) -> None:
+        """Lets go of the file while it can still be written."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _own_columns(rows: list[dict[str, Any]]) -> dict[str, pa.DataType]:
+    names = dict.fromkeys(name for row in rows for name in row if name not in _COLUMNS)
+    types = {name: pa.infer_type([row.get(name) for row in rows]) for name in names}
+    return {name: _TEXT if pa.types.is_null(kind) else _TEXTS if kind == pa.list_(pa.null()) else kind
+            for name, kind in types.items()}
 
 
 @one_line_errors("the earlier output, if any, is as it was", codes={NoGoodRows: 1, MemAgentError: 2, OSError: 2})
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit code."""
     args = _parser().parse_args(argv)
-    print(_run(args))
-    return 0
-
-
-def _run(args: argparse.Namespace) -> str:
     _check(args)
-    read = _reader(args)
-    split_of = _split(read, args)
-    bad, left_out, written = BadRows("prepare_sessions", strict=args.strict), Counter[str](), set[str]()
+    reader = _reader(args)
+    split_of = _split(reader, args)
+    bad, skipped, written = BadRows("prepare_sessions", strict=args.strict), Counter[str](), set[str]()
+    outputs = _outputs(args)
     with ExitStack() as stack:
         # All are made before any is put in its place.
-        files = {split: SessionFile(stack.enter_context(replacing(path))) for split, path in _outputs(args).items()}
+        files = {split: SessionFile(stack.enter_context(replacing(path))) for split, path in outputs.items()}
         for file in files.values():
-            stack.callback(file.abandon)
-        for asked in tqdm(read(args.input), unit=" questions", disable=None):  # None: silent unless a terminal
+            stack.callback(file.close)
+        for entry in tqdm(read_entries(args.input, reader), unit=" questions", disable=None):
             stop_if_asked()
-            target = files.get(split_of(asked))
+            target = files.get(split_of(entry))
             if target is None or (args.limit and target.count >= args.limit):
-                if args.limit and all(each.count >= args.limit for each in files.values()):
+                if args.limit and all(file.count >= args.limit for file in files.values()):
                     break
                 continue
             try:
-                if asked.id in written:
-                    raise BadQuestion(f"question_id {asked.id!r:.60} is that of a row before; give each its own")
-                target.add(_question(asked, args))
-                written.add(asked.id)
+                if entry.id in written:
+                    raise BadQuestion(f"question_id {entry.id!r:.60} is that of a row before; give each its own")
+                target.add(_question(entry, args))
+                written.add(entry.id)
             except BadQuestion as error:
-                bad.add(f"{asked.where}: {error}")
-            except LeftOut as reason:
-                left_out[str(reason)] += 1
+                bad.add(f"{entry.where}: {error}")
+            except Skipped as reason:
+                skipped[str(reason)] += 1
         bad.tell_rest()
+        reasons = [f"{count} {reason}" for reason, count in [*skipped.most_common(), ("bad", bad.count)] if count]
+        left_out = f"left out: {bad.count + skipped.total()} rows" + (f" ({'; '.join(reasons)})" if reasons else "")
         if empty := [split for split, file in files.items() if not file.count]:
-            told = f"no row for {' and '.join(empty)}; {_told(bad, left_out)}"
-            raise NoGoodRows(f"{args.input[0]}: {told}; nothing is written")
+            raise NoGoodRows(f"{args.input[0]}: no row for {' and '.join(empty)}; {left_out}; nothing is written")
         for file in files.values():
+            file.write()
             file.close()
-    lines = [f"{path}: {files[split].count} rows" for split, path in _outputs(args).items()]
-    return "\n".join([*lines, _told(bad, left_out)])
+    print(*(f"{path}: {files[split].count} rows" for split, path in outputs.items()), left_out, sep="\n")
+    return 0
 
 
-def _told(bad: BadRows, left_out: Counter[str]) -> str:
-    reasons = [f"{count} {reason}" for reason, count in [*left_out.most_common(), ("bad", bad.count)] if count]
-    return f"left out: {bad.count + left_out.total()} rows" + (f" ({'; '.join(reasons)})" if reasons else "")
-
-
-def _question(asked: Asked, args: argparse.Namespace) -> HistoryQuestion:
-    """The question in the language that is asked for. Raises BadQuestion, LeftOut."""
-    question = asked.build()
-    if args.with_gold and not question.gold:
-        raise LeftOut("without a gold session")
-    return replace(question, language=Language(args.language)) if args.language else question
+def _question(entry: Entry, args: argparse.Namespace) -> HistoryQuestion:
+    """In the language that is asked for. Raises BadQuestion, Skipped."""
+    if isinstance(entry.question, Exception):
+        raise entry.question
+    if args.with_gold and not entry.question.gold:
+        raise Skipped("without a gold session")
+    return replace(entry.question, language=Language(args.language)) if args.language else entry.question
 
 
 def _outputs(args: argparse.Namespace) -> dict[str, Path]:
@@ -120,7 +172,7 @@ def _outputs(args: argparse.Namespace) -> dict[str, Path]:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises DataError, DataError."""
+    """Raises DataError."""
     for name in (args.dataset, args.split or _TEST):
         if not name.strip() or set(name) & set("/ \\\t") or name.startswith("."):
             raise DataError(f"{name!r}: a name of a file, without blanks and slashes")
@@ -145,43 +197,40 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _reader(args: argparse.Namespace) -> Reader:
+    if args.format == "personamem":
+        return personamem_reader(args.contexts, size=args.size, session_turns=args.session_turns)
     if args.format == "locomo":
         return partial(read_locomo, adversarial=args.adversarial)
-    if args.format == "personamem":
-        return partial(read_personamem, contexts=args.contexts, size=args.size, session_turns=args.session_turns)
     return {"longmemeval": read_longmemeval, "rows": read_rows}[args.format]
 
 
-def _split(read: Reader, args: argparse.Namespace) -> Callable[[Asked], str]:
+def _split(reader: Reader, args: argparse.Namespace) -> Callable[[Entry], str]:
     """Which split a question is in. Raises DataError."""
     if args.test_share is None and args.test_rows is None:
-        return lambda asked: args.split or _TEST
-    source = [args.split_order] if args.split_order else args.input
-    entries = (asked for asked in read(source) if args.test_rows is None or _is_kept(asked, args))
-    units = list(dict.fromkeys(asked.history if args.by_history else asked.id for asked in entries))
-    trains = int(len(units) * (1 - args.test_share) + 1e-9) if args.test_share else len(units) - args.test_rows
-    test = len(units) - trains
-    if not 0 < test < len(units):
-        raise DataError(f"{test} of {len(units)} to the test: both splits need some")
-    random.Random(args.seed).shuffle(units)
-    trained, tested = set(units[: len(units) - test]), set(units[len(units) - test :])
+        return lambda entry: args.split or _TEST
+    units: dict[str, None] = {}
+    for entry in read_entries([args.split_order] if args.split_order else args.input, reader):
+        stop_if_asked()
+        if args.test_rows is None or _is_kept(entry, args):
+            units[entry.history if args.by_history else entry.id] = None
+    order = list(units)
+    trains = int(len(order) * (1 - args.test_share) + 1e-9) if args.test_share else len(order) - args.test_rows
+    if not 0 < trains < len(order):
+        raise DataError(f"{len(order) - trains} of {len(order)} to the test: both splits need some")
+    random.Random(args.seed).shuffle(order)
+    tested = set(order[trains:])
 
-    def split_of(asked: Asked) -> str:
-        unit = asked.history if args.by_history else asked.id
-        if unit in tested:
-            return _TEST
-        if args.split_order and unit not in trained:
+    def split_of(entry: Entry) -> str:
+        unit = entry.history if args.by_history else entry.id
+        if args.split_order and unit not in units:
             raise DataError(f"--split-order {args.split_order}: it lacks {unit!r:.60}, which the input has")
-        return _TRAIN
+        return _TEST if unit in tested else _TRAIN
 
     return split_of
 
 
-def _is_kept(asked: Asked, args: argparse.Namespace) -> bool:
-    stop_if_asked()
-    with suppress(BadQuestion, LeftOut):
-        return bool(_question(asked, args))
-    return False
+def _is_kept(entry: Entry, args: argparse.Namespace) -> bool:
+    return isinstance(entry.question, HistoryQuestion) and bool(entry.question.gold or not args.with_gold)
 
 
 def _share(text: str) -> float:

@@ -6,9 +6,10 @@
     data/v1121-0/train_0.parquet               that shard alone
     data/v1121-0                               its train_*.parquet
     data/v1121-0/train_*.parquet               those that match
+    ["data/v1121-0/train_2.parquet", ...]      those, in this order: MemSifter's TRAIN_FILE
 
-Shards come in the order of their numbers, 9 before 10. They are parquet files of one folder, and share one store of
-documents (``document_store``).
+Shards of a folder come in the order of their numbers, 9 before 10. They are parquet files of one folder, and share one
+store of documents (``document_store``).
 
 Group ``k`` is row ``permutation(seed, epoch)[k mod rows]`` with ``epoch = k // rows``. The whole state of the data
 order is therefore one integer, the next group number; resuming and replaying need nothing else. Without shuffling the
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import yaml
 
 from ..system.errors import reason_of
 from .rows import BATCH_ROWS, DataError, open_file
@@ -95,28 +97,46 @@ def _permutation(rows: int, seed: int, epoch: int) -> list[int]:
 def training_files(train_data: str | Path) -> tuple[Path, ...]:
     """The files, at least one. Raises DataError."""
     text, path = str(train_data), Path(train_data)
-    if is_sharded(path):
-        files = list(path.glob(SHARDS) if path.is_dir() else path.parent.glob(path.name))
+    if named := _named(text):
+        files = list(named)
+        if len({file.parent.resolve() for file in files}) > 1 or len(set(files)) < len(files):
+            raise DataError(f"TRAIN_DATA={text!r:.120}: expected different files of one folder, which share its "
+                            "documents; move them together")
+    elif is_sharded(path):
+        files = sorted(path.glob(SHARDS) if path.is_dir() else path.parent.glob(path.name), key=_by_number)
         if not files:
             reason = f"is a folder without {SHARDS}" if path.is_dir() else "no file matches"
             raise DataError(f"TRAIN_DATA={text!r}: {reason}; make them with mem-agent prepare-rl-data")
-        if len(files) > 1 and (odd := [file for file in files if file.suffix != ".parquet"]):
-            raise DataError(f"TRAIN_DATA={text!r}: {odd[0].name} is no parquet file; several files are shards in "
-                            "parquet, rows in JSON lines go into one file")
-        return tuple(sorted(files, key=_by_number))
-    if not path.is_file():
-        raise DataError(f"TRAIN_DATA={text!r}: no such file; make it with prepare_data.py")
-    return (path,)
+    else:
+        files = [path]
+    if absent := [file for file in files if not file.is_file()]:
+        raise DataError(f"TRAIN_DATA={text!r:.120}: {absent[0]}: no such file; make it with prepare_data.py")
+    if len(files) > 1 and (odd := [file for file in files if file.suffix != ".parquet"]):
+        raise DataError(f"TRAIN_DATA={text!r:.120}: {odd[0].name} is no parquet file; several files are shards in "
+                        "parquet, rows in JSON lines go into one file")
+    return tuple(files)
 
 
 def is_sharded(train_data: str | Path) -> bool:
     """Whether it is written as anything but one file."""
-    return Path(train_data).is_dir() or ("*" in str(train_data) and not Path(train_data).exists())
+    text, path = str(train_data), Path(train_data)
+    return bool(_named(text)) or path.is_dir() or ("*" in text and not path.exists())
 
 
 def shard_folder(train_data: str | Path) -> Path:
     """The folder of the files, whether they are there or not."""
-    return Path(train_data) if Path(train_data).is_dir() else Path(train_data).parent
+    first = next(iter(_named(str(train_data))), Path(train_data))
+    return first if first.is_dir() else first.parent
+
+
+def _named(text: str) -> tuple[Path, ...]:
+    """The files of a list; none of any other text. Raises DataError."""
+    if not text.startswith("["):
+        return ()
+    try:
+        return tuple(map(Path, yaml.safe_load(text)))
+    except (yaml.YAMLError, TypeError):
+        raise DataError(f'TRAIN_DATA={text!r:.120}: expected a list of files, ["a/train_0.parquet", ...]') from None
 
 
 def without_slice(train_data: str | Path) -> Path:

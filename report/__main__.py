@@ -28,8 +28,7 @@ from pathlib import Path
 from ..evaluation.results import Results, read_results
 from ..evaluation.ruler_average import ruler_lines
 from ..evaluation.summary import Summary, differences, main_metric_of, summarise
-from ..memsifter.table.score_lines import ANSWERS, RETRIEVAL
-from ..memsifter.table.sifter_table import TITLES
+from ..memsifter.table import ANSWERS, RETRIEVAL, TITLES
 from ..system.errors import MemAgentError
 from ..system.files import write_atomically
 from ..system.one_line_errors import one_line_errors

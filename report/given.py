@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..memsifter.table.score_lines import FILE, SifterScores, read_scores
+from ..memsifter.table import FILE, SifterScores, read_scores
 from ..system.errors import MemAgentError
 from .training_run import TrainingRun, between_rollouts, evaluations_in, is_training_run, read_training_runs
 

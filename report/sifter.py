@@ -8,8 +8,18 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..memsifter.table.score_lines import ANSWERS, MAIN, RETRIEVAL, Line, SifterScores
-from ..memsifter.table.sifter_table import HEADINGS, TITLES, WORDS, table_of, versus_table
+from ..memsifter.table import (
+    ANSWERS,
+    HEADINGS,
+    MAIN,
+    RETRIEVAL,
+    TITLES,
+    WORDS,
+    Line,
+    SifterScores,
+    table_of,
+    versus_table,
+)
 from .panels import Plot
 from .tables import Table
 from .themes import COLOURS, GRID, STYLE, png_of, svg_of

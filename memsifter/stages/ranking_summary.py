@@ -9,8 +9,7 @@ from typing import Any
 
 from ..blocks.block_reader import read_rows
 from ..blocks.worker import OK
-from ..table.question_scores import KEPT
-from ..table.scored_files import by_model, by_similarity
+from ..table import KEPT, by_model, by_similarity
 
 _READ = ["similarities", "prefiltered_session_idx", "haystack_session_gen_rankings", "ranking_error", "rank_status",
          "haystack_session_ids", "answer_session_ids"]

@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.data.personamem import _literal
 from mem_agent.data.prepare_sessions import main
 from mem_agent.sessions.render import embedded_text
 from mem_agent.sessions.table import question_of
@@ -283,15 +282,6 @@ def test_version_2_reads_histories_from_a_folder_and_gold_from_quotations(tmp_pa
     assert persona_v2(tmp_path, talk).options == asked.options  # a bare list, and the same order again
 
 
-@pytest.mark.parametrize(("cell", "value"), [
-    ("['a', \"it's\"]", ["a", "it's"]), ('["a"]', ["a"]), ("{'role': 'user', 'content': None}",
-                                                         {"role": "user", "content": None}),
-    ("__import__('os')", "__import__('os')"), ("a", "a"), ("['a'", "['a'"),
-])
-def test_cells_write_texts_and_messages_and_nothing_else(cell, value):
-    assert _literal(cell) == value
-
-
 def test_a_history_that_is_not_there_is_named(tmp_path, capsys):
     assert persona_v2(tmp_path, [PERSONA], chat_history_32k_link="data/none.json") == 1
     assert "data/none.json" in capsys.readouterr().err
@@ -332,13 +322,6 @@ def test_a_column_has_one_type(tmp_path, capsys):
     rows = [{"question": "Q", "haystack_sessions": talk, "n": value} for value in (1, "x")]
     assert run(tmp_path, "--format", "rows", "--input", write(tmp_path / "in.json", rows)) == 2
     assert "types" in capsys.readouterr().err and not list((tmp_path / "data/d").iterdir())
-
-
-def test_the_reason_of_a_bad_row_is_told_whole(tmp_path, capsys):
-    """An id with "): " in it took the first words of the reason with it."""
-    rows = [{"question_id": "a): b", "question": "Q", "haystack_sessions": "7"}]
-    assert run(tmp_path, "--format", "rows", "--input", write(tmp_path / "in.json", rows)) == 1
-    assert "(a): b): haystack_sessions" in capsys.readouterr().err
 
 
 # --- the command ----------------------------------------------------------------------------------------------------

@@ -79,6 +79,23 @@ def test_shards_are_one_set_of_rows_in_the_order_of_their_numbers(tmp_path):
         assert data_bytes(data) == sum((tmp_path / f"train_{n}.parquet").stat().st_size for n in (9, 10))
 
 
+def test_a_list_is_the_files_that_it_names_in_its_order(tmp_path):
+    for number, names in enumerate(("ab", "cd", "e")):
+        parquet(tmp_path / f"train_{number}.parquet", chats(names))
+    named = [str(tmp_path / f"train_{number}.parquet") for number in (2, 0)]
+    for text in (json.dumps(named), str(named)):
+        found = [prompt[0]["content"] for prompt in prompts(DataSource(text, 1, shuffle=False), 3)]
+        assert found == list("eab") and store_folder(text) == store_folder(tmp_path)
+        assert training_files(Config(train_data=text).with_absolute_paths().train_data) == tuple(map(Path, named))
+
+
+@pytest.mark.parametrize("named,message", [(["none.parquet"], "none.parquet"), (["a.parquet"] * 2, "different files")])
+def test_a_list_that_is_no_set_of_shards_is_refused(tmp_path, named, message):
+    parquet(tmp_path / "a.parquet", chats("a"))
+    with pytest.raises(DataError, match=message):
+        training_files(str([str(tmp_path / name) for name in named]))
+
+
 def test_a_row_of_parquet_is_that_of_json_lines(tmp_path):
     both = chats("ab")
     both[1]["metadata"]["solution"] = "1,2"

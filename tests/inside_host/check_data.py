@@ -2,13 +2,15 @@
 
 import copy
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mem_agent.config import Config
 from mem_agent.hooks.task_row import question_of
 from mem_agent.launch.arguments import prompt_file
 from mem_agent.launch.launch import join_shards
-from mem_agent.memsifter.rounds.row_shards import write_shard
+from mem_agent.memsifter.rl_data import SCHEMA
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.inside_host.host import (
     DataSource,
@@ -49,7 +51,7 @@ def test_shards_arrive_as_one_file_of_messages(tmp_path):
         "question_date": "", "language": "en", "answers": ["a"], "options": [], "history_id": "h",
         "session_tokens": [4, 4, 4]}} for n in range(5)]
     for number, part in enumerate((rows[:3], rows[3:])):
-        write_shard(data / f"train_{number}.parquet", iter(part))
+        pq.write_table(pa.Table.from_pylist(part, SCHEMA), data / f"train_{number}.parquet")
     config = Config(train_data=str(data), save_path=str(tmp_path / "run"))
     join_shards(config)
     for slice_, numbers in (("", range(5)), ("@[1:4]", range(1, 4))):

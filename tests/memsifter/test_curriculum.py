@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from mem_agent.checkpoints import average
 from mem_agent.data.training_file import DataSource
-from mem_agent.memsifter.rounds import curriculum, prepare_rl_data, round_steps
+from mem_agent.memsifter import curriculum, rl_data
 from mem_agent.tests.helpers.fake_results import write_folder
 from mem_agent.tests.helpers.histories import question, row, write
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -55,7 +55,7 @@ class StandIns:
         return code
 
     def prepare(self, step):
-        return prepare_rl_data.main(list(step.command[5:]))
+        return rl_data.main(list(step.command[5:]))
 
     def train(self, step):
         self.trained.append((step.env["REWARD"], len(DataSource(step.env["TRAIN_DATA"], 1))))
@@ -106,11 +106,11 @@ def run(tmp_path, monkeypatch, capsys):
     write(tmp_path / "results" / "minilm", "a", "test", [row(question(n)) for n in range(30, 34)])
     (tmp_path / "recipe.yaml").write_text("train: {a: 6}\ntest: {a: 2}")
     for name in list(os.environ):
-        if name in ("RECIPE", "REWARD", "TORCH_DIST", "LR", "KEEP_CHECKPOINTS"):
+        if name in ("RECIPE", "REWARD", "TORCH_DIST", "LR", "KEEP_CHECKPOINTS", "CKPT_STEPS"):
             monkeypatch.delenv(name)
 
     def once(stand_ins, *more, rounds=2, code=0):
-        monkeypatch.setattr(round_steps, "run_command", stand_ins)
+        monkeypatch.setattr(curriculum, "run_command", stand_ins)
         found = curriculum.main(arguments(tmp_path, *more, rounds=rounds))
         said = capsys.readouterr()
         assert found == code, said.err
@@ -151,7 +151,7 @@ def test_a_run_that_has_ended_does_nothing_again(run):
     assert again.calls[0] == (2, "rank") and again.calls[-1] == (3, "average")
 
 
-@pytest.mark.parametrize("every", range(1, len(ALL) + 1))
+@pytest.mark.parametrize("every", [1, 2, 3, 5, 8, 9, 10, 17])
 def test_killed_behind_any_step_it_goes_on_there(run, tmp_path, every):
     first, second = StandIns(killed=[every]), StandIns()
     run(first, code=130)
@@ -187,6 +187,16 @@ def test_without_a_choice_or_a_test_nothing_is_validated(run, tmp_path, monkeypa
     run(done, "--work", str(tmp_path / "other"), rounds=1)
     assert done.calls == [(1, name) for name in ("prepare", "train", "convert", "average")]
     assert value_of(tmp_path / "other/round_1/model") == [13.5, 13.5]
+
+
+def test_the_steps_of_ckpt_steps_are_averaged_and_none_is_validated(run, tmp_path, monkeypatch):
+    """Steps 1 and 2 are iterations 0 and 1, which add 1 and 2."""
+    monkeypatch.setenv("CKPT_STEPS", "1 2")
+    done = StandIns()
+    run(done, rounds=1)
+    assert done.calls == [(1, name) for name in ("prepare", "train", "convert", "average")]
+    assert value_of(tmp_path / "run/round_1/model") == [11.5, 11.5]
+    assert "step 9" in run(StandIns(), "--work", str(tmp_path / "other"), "--ckpt-steps", "1 9", rounds=1, code=1).err
 
 
 @pytest.mark.parametrize("change,message", [

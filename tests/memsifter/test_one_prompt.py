@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mem_agent.config import Config
-from mem_agent.memsifter.rounds.rank_rows import Prompting, rank_row
+from mem_agent.memsifter.rl_data import Prompting, rank_row
 from mem_agent.memsifter.stage_options import ChatOptions
 from mem_agent.memsifter.stages.chat_worker import ChatPlan, ChatWorker
 from mem_agent.memsifter.stages.embed_stage import EmbedPlan, embed_part
@@ -94,12 +94,12 @@ def rewarded(asked, stage_1):
         return ""
 
     async def document(id):
-        return row.history
+        return history
 
-    row = training_row(asked, stage_1)
+    row, history = training_row(asked, stage_1)
     frozen = Frozen(ask, None, document, load_wording(), hash)
     reply = f"<ranking>{','.join(map(str, RANKING))}</ranking>"
-    answered = Answered(asked.question, asked.answers, row.training("h")["metadata"], reply, {})
+    answered = Answered(asked.question, asked.answers, row["metadata"] | {"history_id": "h"}, reply, {})
 
     async def all_tiers():
         found = {}
@@ -138,4 +138,4 @@ def test_the_rankers_prompt(asked, stage_1, toolkit):
     row, counter = stage_1
     stage_2 = ranking_prompt(asked, row["similarities"], row["session_tokens"], limit=100_000, top_k=0,
                              wording=load_wording(), count=counter.count)
-    assert training_row(asked, stage_1).prompt == stage_2.text and {*toolkit[0]} == {stage_2.text}
+    assert training_row(asked, stage_1)[0]["prompt"][0]["content"] == stage_2.text and {*toolkit[0]} == {stage_2.text}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mem_agent.memsifter.rounds.row_choice import Candidate, in_order, priority
+from mem_agent.memsifter.row_choice import Candidate, in_order, priority
 
 
 def test_the_priority_is_highest_at_the_anchor():

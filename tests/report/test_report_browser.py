@@ -8,8 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from PIL import Image
 
-from mem_agent.memsifter.table.score_lines import FILE, write_scores
-from mem_agent.memsifter.table.sifter_table import sifter_scores
+from mem_agent.memsifter.table import FILE, sifter_scores, write_scores
 from mem_agent.report.__main__ import make_report
 from mem_agent.report.viewer import write_viewer
 from mem_agent.tests.helpers.fake_results import write_run

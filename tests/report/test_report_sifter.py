@@ -3,8 +3,7 @@
 
 import pytest
 
-from mem_agent.memsifter.table.score_lines import FILE, SifterScores, write_scores
-from mem_agent.memsifter.table.sifter_table import sifter_scores
+from mem_agent.memsifter.table import FILE, SifterScores, sifter_scores, write_scores
 from mem_agent.report.__main__ import main, make_report
 from mem_agent.report.sifter import sifter_plot, sifter_tables
 from mem_agent.tests.helpers.fake_results import write_run

@@ -3,18 +3,25 @@
 import json
 from math import log2
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
 from mem_agent.__main__ import COMMANDS
 from mem_agent.data.prepare_sessions import main as prepare
-from mem_agent.memsifter.table.question_scores import answer_scores, gold_positions, prefilter_scores, ranking_scores
-from mem_agent.memsifter.table.score_lines import (
+from mem_agent.evaluation.statistics import interval
+from mem_agent.memsifter.table import (
     FILE,
+    answer_scores,
+    estimate,
+    gold_positions,
+    main,
+    markdown,
+    ranking_scores,
     read_scores,
+    sifter_scores,
+    stage_files,
 )
-from mem_agent.memsifter.table.scored_files import stage_files
-from mem_agent.memsifter.table.sifter_table import main, markdown, sifter_scores
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.sifter_files import chat_row, embed_row, ranking_row, small_results, write_stage
 
@@ -131,7 +138,7 @@ def test_rows_without_gold_or_similarities_are_not_counted(tmp_path):
                                  embed_row("c", "a", [1.0])], "embed")
     line, found = means(sifter_scores(tmp_path, with_bm25=False), "m")
     assert (line.n, line.failed, found) == (0, 2, {})
-    assert len(sifter_scores(tmp_path, with_bm25=False).notes) == 1
+    assert sum("no question could be scored" in note for note in sifter_scores(tmp_path).notes) == 1
     assert "–" not in markdown(sifter_scores(tmp_path, with_bm25=False))
 
 
@@ -184,7 +191,7 @@ def test_an_answer_column_alone_is_enough():
 def test_gold_that_the_history_has_not_is_no_position():
     assert gold_positions({"answer_session_ids": ["b", "z", 1], "haystack_session_ids": [1, "a", "b"]}) == [0, 2]
     assert gold_positions({"answer_session_ids": None, "haystack_session_ids": ["a"]}) == []
-    assert (ranking_scores([1, 0], []), prefilter_scores([0], [])) == ({}, {})
+    assert ranking_scores([1, 0], []) == {}
 
 
 def test_a_folder_without_files_ends_in_one_line(tmp_path, capsys):
@@ -196,3 +203,47 @@ def test_a_question_that_repeats_is_told(tmp_path):
     write_stage(tmp_path / "m", [embed_row("q", "a", [1, 0, 0, 0.0])] * 2, "embed")
     with pytest.raises(MemAgentError, match="question_id"):
         sifter_scores(tmp_path)
+
+
+def of_histories(folder, count, each):
+    """``each`` questions about each of ``count`` histories; all of a history rank their gold alike."""
+    rows = [embed_row(f"q{h}-{n}", "b" if h % 2 else "a", [0, 1, 0, 0.0], sample_id=f"c{h}")
+            for h in range(count) for n in range(each)]
+    write_stage(folder / "m", rows, "embed")
+    write_stage(folder / "r", [row | {"haystack_session_gen_rankings": [0], "rank_status": "ok"} for row in rows],
+                "ranking")
+    return sifter_scores(folder, with_bm25=False)
+
+
+def width(found):
+    return found.high - found.low
+
+
+def test_intervals_are_over_histories_where_there_are_ten(tmp_path):
+    """Five equal questions about each of twelve histories say no more than twelve questions."""
+    line, _ = means(scores := of_histories(tmp_path, 12, 5), "m")
+    found = line.scores["recall@1"]
+    apart = interval([0.0, 100.0] * 6)
+    assert (found.mean, found.n) == (50, 60)
+    assert width(found) == pytest.approx(width(apart), abs=6)
+    assert width(found) > 1.5 * width(interval([0.0, 100.0] * 30))
+    assert any("60 questions about 12 histories" in note for note in scores.notes)
+    (ranked,) = scores.versus
+    assert ranked.difference.n == 60 and ranked.p > 0.5  # 6 histories gain what 6 lose: over questions as well
+
+
+def test_of_fewer_histories_the_interval_is_over_questions_and_it_is_said(tmp_path):
+    line, _ = means(scores := of_histories(tmp_path, 9, 4), "m")
+    assert line.scores["recall@1"] == interval([100.0 * (h % 2) for h in range(9) for _ in range(4)], full=100.0)
+    assert any("36 questions about 9 histories, fewer than 10" in note for note in scores.notes)
+    assert not any("histories" in note for note in of_histories(tmp_path, 20, 1).notes)
+
+
+def test_a_history_weighs_as_many_questions_as_it_has():
+    """Eleven histories of one question, all right, and one of 89, all wrong: the mean is 11%."""
+    histories = pd.Series([*(f"h{n}" for n in range(11)), *["big"] * 89])
+    values = 100.0 * (histories != "big")
+    found = estimate(values, histories, full=100.0)
+    assert found.mean == 11 and found.low < 6 and found.high == 100  # a draw without the big one is all right
+    right = estimate(values * 0 + 100, histories, full=100.0)
+    assert right.high == 100 and right.low == pytest.approx(interval([100.0] * 12, full=100.0).low)

@@ -1,18 +1,23 @@
 """A round's data: exact counts, gold always shown, no tested question trained, the same bytes from the same inputs."""
 
+import json
+import os
 import re
+import sys
 from pathlib import Path
 
 import orjson
 import pyarrow.parquet as pq
 import pytest
 
+from mem_agent import __main__
 from mem_agent.data.document_store import DocumentStore, store_folder
 from mem_agent.data.training_file import DataSource
 from mem_agent.evaluation.questions import load_questions
-from mem_agent.memsifter.rounds import prepare_rl_data
+from mem_agent.memsifter.rl_data import main, read_recipe
 from mem_agent.sessions.render import render_session
 from mem_agent.sessions.wording import load_wording
+from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.histories import question, row, write
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -29,7 +34,7 @@ def prepare(tmp_path, tokenizer, capsys):
     def run(recipe, *more, code=0, version="v1"):
         path = tmp_path / "recipe.yaml"
         path.write_text(recipe)
-        found = prepare_rl_data.main([
+        found = main([
             "--recipe", str(path), "--fallback-data-dir", str(tmp_path / "embed"), "--primary-data-dir",
             str(tmp_path / "ranked"), "--output-dir", str(tmp_path / "out"), "--version", version, "--tokenizer",
             tokenizer, *more])
@@ -200,6 +205,41 @@ def test_other_inputs_are_refused_in_the_same_folder(tmp_path, prepare):
     assert "seed" in prepare("train: {a: 6}", "--seed", "3", code=2)
 
 
+def test_the_variables_of_the_original_readme_stand_in_for_options(tmp_path, tokenizer, monkeypatch):
+    write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(3)])
+    (tmp_path / "mix.yaml").write_text("train: {a: 2}")
+    for name, value in {"DATA_RECIPE": tmp_path / "mix.yaml", "VERSION": "v9", "OUTPUT_DIR": tmp_path / "o",
+                        "HF_CKPT": tokenizer}.items():
+        monkeypatch.setenv(name, str(value))
+    assert main(["--fallback-data-dir", str(tmp_path / "embed")]) == 0
+    assert len(ids(tmp_path / "o" / "rl_train_data" / "v9")) == 2
+
+
+def test_a_recipe_of_data_is_none_of_settings(monkeypatch):
+    for name, value in {"DATA_RECIPE": "", "RECIPE": "mix.yaml"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("DATA_RECIPE")
+    monkeypatch.setattr(sys, "argv", ["mem-agent"])
+    monkeypatch.setattr(__main__, "settle_process", list)
+    monkeypatch.setattr(__main__.runpy, "run_module", lambda *_, **__: None)
+    assert __main__.main(["prepare-rl-data"]) == 0
+    assert os.environ["DATA_RECIPE"] == "mix.yaml" and "RECIPE" not in os.environ
+    monkeypatch.setenv("RECIPE", "mix.yaml")
+    assert __main__.main(["train"]) == 1  # which has no use for it
+
+
+def test_training_on_a_list_of_shards_is_training_on_these_files(tmp_path, prepare):
+    """MemSifter's TRAIN_FILE: the third shard and the first of four, in this order, and their documents."""
+    write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(8)])
+    folder = prepare("train: {a: 8}", "--rows-per-file", "2")
+    named = [folder / f"train_{n}.parquet" for n in (2, 0)]
+    source = DataSource(json.dumps(list(map(str, named))), 1, shuffle=False)
+    rows = [source.raw(n) for n in range(len(source))]
+    assert [each["metadata"]["id"] for each in rows] == [i for n in (2, 0) for i in ids(folder, f"train_{n}.parquet")]
+    store = DocumentStore(store_folder(json.dumps(list(map(str, named)))))
+    assert all(store.get(each["metadata"]["history_id"]) for each in rows)
+
+
 @pytest.mark.parametrize("recipe,named", [("train: {none: 3}", "none_train_embed.parquet"),
                                           ("train: {empty: 3}", "empty train: 0 of 1")])
 def test_wrong_use_is_one_line(tmp_path, prepare, recipe, named):
@@ -207,3 +247,43 @@ def test_wrong_use_is_one_line(tmp_path, prepare, recipe, named):
     error = prepare(recipe, code=2)
     assert named in error and error.count("\n") == 1
     assert not list(Path(tmp_path / "out").rglob("*.parquet"))
+
+
+# --- recipes --------------------------------------------------------------------------------------------------------
+ROOT = Path(__file__).parents[2]
+
+
+def recipe(tmp_path, text):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(text)
+    return read_recipe(path)
+
+
+def test_both_kinds_and_the_older_form_are_one_recipe(tmp_path):
+    found = recipe(tmp_path, """
+    deepsearch_datasets: {train: {HotpotQA: 750}, test: {HotpotQA: 60}}
+    memory_datasets: {train: {locomo: 500, zh4o: 0}}
+    train: {own: 3, locomo: 500}
+    test:
+    """)
+    assert list(found.train.items()) == [("locomo", 500), ("HotpotQA", 750), ("own", 3)]
+    assert found.test == {"HotpotQA": 60}
+
+
+def test_the_published_mix_adds_up():
+    """Reference A10: 6,650 to train, 480 to test."""
+    mix = read_recipe(ROOT / "recipes" / "memsifter" / "mix-v1.yaml")
+    assert sum(mix.train.values()) == 6650 and sum(mix.test.values()) == 480
+    assert len(mix.train) == 11 and len(mix.test) == 8
+    small = read_recipe(ROOT / "recipes" / "memsifter" / "locomo.yaml")
+    assert set(small.train) == {"locomo"} == set(small.test)
+
+
+@pytest.mark.parametrize("text,place", [
+    ("memory_datasets: {dev: {a: 1}}", "memory_datasets.dev"), ("memory_datasets: {train: {a: many}}", "train.a"),
+    ("memory_datasets: {train: {a: 1}}\ntrain: {a: 2}", "train.a"), ("memory_datasets: {test: {a: 1}}", "train"),
+])
+def test_what_is_wrong_with_a_recipe_is_one_line(tmp_path, text, place):
+    with pytest.raises(MemAgentError, match=place) as refused:
+        recipe(tmp_path, text)
+    assert "\n" not in str(refused.value)

@@ -1,1 +1,0 @@
-"""Rounds of training: rows from the last ranking, and the commands of each."""

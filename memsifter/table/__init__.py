@@ -1,1 +1,0 @@
-"""Every method on every data set, scored."""
