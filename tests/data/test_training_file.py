@@ -2,11 +2,14 @@
 
 import json
 import pickle
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mem_agent.config import Config
+from mem_agent.data.document_store import store_folder
 from mem_agent.data.rows import DataError
 from mem_agent.data.training_file import DataSource, TrainingRow, data_bytes, is_curriculum, training_files
 
