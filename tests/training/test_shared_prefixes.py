@@ -59,7 +59,7 @@ CASES = {
 
 def step(trainer, rows, **settings):
     trainer.config = trainer.config.replace(**settings)
-    trainer.state.steps = 0
+    trainer.steps = 0
     reference = trainer.reference_log_probs(rows) if trainer.reference is not None else None
     log_probs = trainer.log_probs(rows)
     # No row of these has moved yet, so old log-probs may be given or not.

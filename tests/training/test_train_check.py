@@ -93,7 +93,7 @@ class Source:
 
 @pytest.fixture
 def no_servers(monkeypatch):
-    monkeypatch.setattr("mem_agent.training.rollouts.Rollouts", Source)
+    monkeypatch.setattr("mem_agent.training.train.Rollouts", Source)
     monkeypatch.setattr("mem_agent.training.trainer.Trainer", lambda config: None)
 
 

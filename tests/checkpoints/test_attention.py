@@ -6,15 +6,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mem_agent.checkpoints import attention as module
 from mem_agent.checkpoints import megatron_cpu
-from mem_agent.checkpoints import tree_attention as module
-from mem_agent.checkpoints.tree_attention import (
-    TreeSeqParams,
-    attention_calls,
-    tree_attention,
-    tree_seq_params,
-    visible,
-)
+from mem_agent.checkpoints.attention import TreeSeqParams, attention_calls, tree_attention, tree_seq_params, visible
 
 torch.set_num_threads(1)
 HEADS, GROUPS, CHANNELS = 4, 2, 16
