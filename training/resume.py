@@ -108,6 +108,11 @@ class Journal:
 # --- checkpoints ----------------------------------------------------------------------------------------------------
 
 
+def kept_for_life(config: Config) -> dict[str, str]:
+    """Where a run's policy and reference model come from, and its loss."""
+    return {"start": os.path.realpath(config.torch_dist or config.hf_ckpt), "loss": config.loss}
+
+
 def resume(config: Config, trainer: Any) -> tuple[int, int]:
     """Load the newest whole checkpoint, if any: (first rollout to do, next group of the data order)."""
     from ..checkpoints import checkpoint
@@ -116,7 +121,7 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
     if newest is None:
         return 0, 0
     state = checkpoint.load(config.save_path, trainer)
-    for name, own in {"start": start_of(config), "loss": config.loss}.items():
+    for name, own in kept_for_life(config).items():
         if state[name] != own:
             raise ConfigError(
                 f"{config.save_path} holds a run with {name} {state[name]}, not {own}; set another SAVE_PATH, or "
@@ -132,19 +137,13 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
     return first, state["next_group"]
 
 
-def start_of(config: Config) -> str:
-    """Where the policy and the reference model come from: a run keeps both for life."""
-    return os.path.realpath(config.torch_dist or config.hf_ckpt)
-
-
 def save(config: Config, trainer: Any, number: int, next_group: int) -> None:
     """The checkpoint after rollout ``number``; older ones, and rollouts that no kept checkpoint needs, are removed."""
     from ..checkpoints import checkpoint
 
     journal = Journal(config)
-    state: dict[str, Any] = {"rollout": number, "next_group": next_group}
-    state |= {"fingerprint": journal.fingerprint, "start": start_of(config), "loss": config.loss}
-    path = checkpoint.save(config.save_path, number, trainer, state)
+    state = {"rollout": number, "next_group": next_group, "fingerprint": journal.fingerprint}
+    path = checkpoint.save(config.save_path, number, trainer, state | kept_for_life(config))
     logger.info("checkpoint %s", path)
     if is_rank_zero():
         prune(config.save_path, config.keep_checkpoints)

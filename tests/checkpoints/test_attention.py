@@ -95,16 +95,6 @@ def test_long_runs_are_called_alone_and_small_subtrees_together(end, expected):
     assert params.max_seqlen_q == 1000 and params.cu_seqlens_q.tolist() == [0, len(end)]
 
 
-def test_a_branch_at_every_token_needs_no_recursion():
-    """A comb of 5,000 branches, deeper than Python may recurse."""
-    size = 5_000
-    end = [0] * (2 * size)
-    for level in range(size):
-        end[2 * level], end[2 * level + 1] = 2 * size, 2 * level + 2
-    calls = attention_calls(end, dense=1)
-    assert sum(call.tokens for call in calls) == 2 * size and len(calls[-1].ancestors) == size - 1
-
-
 def test_dynamo_is_disabled_on_a_cpu_alone(monkeypatch):
     for gpu in (True, False):
         monkeypatch.setattr(torch._dynamo.config, "disable", False)

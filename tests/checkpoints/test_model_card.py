@@ -102,14 +102,9 @@ def test_the_start_is_named_by_its_hub_id_or_its_folder(run, tmp_path, monkeypat
     assert "c1899" not in card and "/home/me" not in card
 
 
-@pytest.mark.parametrize("value,shown", [
-    ("path='/home/me/private/prompts.yaml', n=3", "path='prompts.yaml', n=3"),
-    ("a=1,b=/tmp/private/x.json:y=/var/tmp/private/z", "a=1,b=x.json:y=z"),
-    ("http://host/v1/chat Org/Model 1/2 a/b", "http://host/v1/chat Org/Model 1/2 a/b"),
-])
-def test_paths_of_the_machine_are_shown_by_their_last_part(run, value, shown):
-    leave(run, agent_args=f"x={value}")
-    assert f"\n| `AGENT_ARGS` | `x={shown}` |\n" in card_of_run(run, "iter_2", "")
+def test_paths_of_the_machine_are_shown_by_their_last_part(run):
+    leave(run, agent_args="a=http://host/v1/chat Org/Model,b=/tmp/private/x.json:y=/var/tmp/private/z")
+    assert "\n| `AGENT_ARGS` | `a=http://host/v1/chat Org/Model,b=x.json:y=z` |\n" in card_of_run(run, "iter_2", "")
 
 
 # --- to the hub -----------------------------------------------------------------------------------------------------
@@ -131,8 +126,7 @@ def test_the_whole_folder_goes_in_one_commit(api, tmp_path):
 
 
 @pytest.mark.parametrize("error", [
-    LocalTokenNotFoundError("no token"), OSError("no route"), HTTPError("connection\nlost"),
-    HTTPError("Illegal header value b'Bearer hf_secret\\x01'"),
+    LocalTokenNotFoundError("no token"), HTTPError("Illegal header\nvalue b'Bearer hf_secret\\x01'"),
 ])
 def test_a_hub_that_refuses_is_one_line_without_the_token(api, error, tmp_path):
     api.whoami.side_effect = api.create_repo.side_effect = error

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from mem_agent import eval_ruler_hqa
+from mem_agent.checkpoints import convert
 from mem_agent.config import Config
 from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.results import read_rows
@@ -146,7 +147,7 @@ def test_a_run_evaluates_before_its_first_weights_and_after_its_last(options, ca
     monkeypatch.setattr(loop, "resume", lambda config, trainer: (config.num_rollout, 0))
     monkeypatch.setattr(loop, "sync", lambda source, trainer, version: source.calls.append(f"sync {version}"))
     monkeypatch.setattr(loop, "latest", lambda folder: Path("iter_0000001"))
-    monkeypatch.setattr("mem_agent.checkpoints.convert.convert", lambda *_, **__: Source.made.calls.append("converted"))
+    monkeypatch.setattr(convert, "convert", lambda *_, **__: Source.made.calls.append("converted"))
     assert loop.train(config.replace(num_rollout=2), **options)
     assert Source.made.calls == calls
 

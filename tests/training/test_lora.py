@@ -43,10 +43,9 @@ def filled(trainer: Trainer) -> Trainer:
     return trainer
 
 
-def module_of(trainer: Trainer, layer: int, name: str):
+def adapter_of(trainer: Trainer, layer: int, name: str):
     block = trainer.model.decoder.layers[layer]
-    place = block.mlp if "mlp" in name else block.self_attention
-    return getattr(place, PROJECTIONS[name])
+    return getattr(block.mlp if "mlp" in name else block.self_attention, PROJECTIONS[name]).lora
 
 
 def by_projection(trainer: Trainer, layer: int, name: str, rows: torch.Tensor, columns: torch.Tensor):
@@ -83,7 +82,7 @@ def test_gradients_are_those_of_the_dense_computation(model):
     weights, own = dict(plain.named_parameters()), {}
     for layer in range(2):
         for name in PROJECTIONS:
-            lora = module_of(trainer, layer, name).lora
+            lora = adapter_of(trainer, layer, name)
             b, a = by_projection(trainer, layer, name, lora.b.data, lora.a.data)
             b, a = b.clone().requires_grad_(), a.clone().requires_grad_()
             own[layer, name] = b, a
@@ -100,7 +99,7 @@ def test_gradients_are_those_of_the_dense_computation(model):
     found = trainer.sft_step(rows, lr=0.0)
     assert found["loss"] == pytest.approx(loss.item(), abs=1e-5)
     for (layer, name), (b, a) in own.items():
-        lora = module_of(trainer, layer, name).lora
+        lora = adapter_of(trainer, layer, name)
         of_b, of_a = by_projection(trainer, layer, name, lora.b.main_grad, lora.a.main_grad)
         torch.testing.assert_close(of_b, b.grad, atol=1e-6, rtol=1e-4)
         torch.testing.assert_close(of_a, a.grad, atol=1e-6, rtol=1e-4)

@@ -18,7 +18,7 @@ from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows
 from mem_agent.training import train
 from mem_agent.training.log import read_metrics
-from mem_agent.training.resume import Journal, Rollout, fingerprint, resume, start_of
+from mem_agent.training.resume import Journal, Rollout, fingerprint, kept_for_life, resume
 
 ROLLOUT = Rollout({"tokens": [[1, 2]], "rewards": [0.1 + 0.2]}, 9, {"reward": 1 / 3})
 
@@ -42,8 +42,10 @@ def base(tmp_path):
     return Config(train_data=str(tmp_path / "train.jsonl"), train_procs=2, save_path=str(tmp_path))
 
 
-def test_places_and_patience_leave_a_replay_as_it_is_and_any_other_setting_refuses_it(base, tmp_path):
+def test_places_and_patience_leave_a_replay_as_it_is_and_any_other_setting_refuses_it(base, tmp_path, monkeypatch):
     Journal(base).write(0, ROLLOUT)
+    monkeypatch.chdir(tmp_path)
+    assert Journal(base.replace(train_data="train.jsonl", save_path=".")).read(0) == ROLLOUT  # from another folder
     kept = {"num_engines": 2, "save_interval": 3, "eval_temperature": 0.1, "num_rollout": 7}
     assert Journal(base.replace(**kept)).read(0) == ROLLOUT and Journal(base).read(1) is None
     refused = {"lr": 1.0, "seed": 2, "mem_chunk_tokens": 5, "agent_args": "x=1", "kl_coef": 0.0, "train_procs": 1,
@@ -64,22 +66,13 @@ def test_a_file_that_is_written_anew_under_its_name_refuses_the_replay(named, ba
     assert found[0] == found[2] != found[1]
 
 
-def test_a_run_goes_on_from_another_folder(tmp_path, monkeypatch):
-    (tmp_path / "train.jsonl").write_text("{}")
-    monkeypatch.chdir(tmp_path)
-    config = Config(train_data="train.jsonl", save_path="run")
-    Journal(config).write(3, ROLLOUT)
-    assert Journal(config.with_absolute_paths()).read(3) == ROLLOUT
-
-
 # --- what a checkpoint says ------------------------------------------------------------------------------------------
 
 
 def test_a_run_keeps_its_start_and_its_loss(tmp_path, monkeypatch):
     (tmp_path / "iter_0000007").mkdir()
     config = Config(save_path=str(tmp_path), hf_ckpt=str(tmp_path))
-    state = {"rollout": 7, "next_group": 4, "fingerprint": fingerprint(config), "start": start_of(config),
-             "loss": config.loss}
+    state = {"rollout": 7, "next_group": 4, "fingerprint": fingerprint(config)} | kept_for_life(config)
     monkeypatch.setattr(checkpoint, "load", lambda path, trainer: state)
     assert resume(config, None) == (8, 4)
     for name, value in {"start": "/another/model", "loss": "sft"}.items():
@@ -204,7 +197,6 @@ def test_without_a_whole_checkpoint_the_run_ends_with_one_line_and_nothing_is_to
 
 @pytest.mark.parametrize(("keep", "kept"), [(1, []), (0, [2, 3])])
 def test_the_journal_reaches_back_to_the_oldest_kept_checkpoint(config, tmp_path, keep, kept):
-    (tmp_path / "other").mkdir()
     config = config.replace(save_path=str(tmp_path / "other"), num_rollout=4, keep_checkpoints=keep)
     train.train(config)
     assert journalled(config) == kept
