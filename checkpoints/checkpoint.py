@@ -171,15 +171,14 @@ def _checked(folder: Path, trainer: Any) -> dict[str, Any]:
             common = {}
     if "host_state" not in common:
         raise CheckpointError(f"{folder} was not written by this host; to start from its weights, set TORCH_DIST")
-    compared = {
-        "LORA_RANK": ((common["lora"] or {"rank": 0})["rank"], trainer.lora_rank),
-        "TRAIN_DTYPE": (common["dtype"].removeprefix("torch."), str(trainer.bridge.dtype).removeprefix("torch.")),
-    }
-    for name, (left, own) in compared.items():
-        if left != own:
+    left = {"LORA_RANK": (common["lora"] or {"rank": 0})["rank"], "TRAIN_DTYPE": common.get("dtype", "torch.float32")}
+    own = {"LORA_RANK": trainer.lora_rank, "TRAIN_DTYPE": str(trainer.bridge.dtype)}
+    for name in own:
+        if left[name] != own[name]:
+            began, goes_on = (f"{name}={value}".replace("torch.", "") for value in (left[name], own[name]))
             raise CheckpointError(
-                f"{folder} was written with {name}={left}, this run has {name}={own}; set it as it was, or convert it "
-                "to a Hugging Face folder, where adapters are merged, and start from that in another SAVE_PATH"
+                f"{folder} was written with {began}, this run has {goes_on}; set it as it was, or convert it to a "
+                "Hugging Face folder, where adapters are merged, and start from that in another SAVE_PATH"
             )
     tensors = ModelTensors(folder)
     tensors.check_fit(expected_tensors(trainer.bridge))
