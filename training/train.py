@@ -122,6 +122,7 @@ def train_rollouts(config: Config, source: Rollouts | None, log: RunLog) -> None
         log.enter("sampling")
         began = time.monotonic()
         rollout = broadcast(source.rollout(number, next_group) if source is not None else None)
+        assert rollout is not None, "rank 0 gives it"
         next_group = rollout.next_group
         stop_if_asked()
         metrics = rollout.metrics | {"seconds/rollout": time.monotonic() - began}

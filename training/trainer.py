@@ -183,8 +183,10 @@ class Trainer:
             def picked(values: Sequence[Any] | None) -> Any:
                 return values if values is None else [values[i] for i in batch]
 
-            columns = map(picked, (rows, weights, old_log_probs, ref_log_probs))
-            return policy_loss(log_probs, entropy, *columns, self.config)
+            return policy_loss(
+                log_probs, entropy, picked(rows), picked(weights), picked(old_log_probs), picked(ref_log_probs),
+                self.config,
+            )
 
         learned = [has_gradient(row, self.config.kl_coef) for row in rows]
         sums, step = self._step(rows, learned, loss, self.config.temperature, self.learning_rate, with_entropy=True)

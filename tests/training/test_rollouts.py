@@ -201,11 +201,11 @@ def test_a_reward_whose_state_is_gone_ends_the_run_before_it_samples(tmp_path, m
     fleet = FakeFleet(503, lambda number: False)
     settings = {"mem_ir": "knn+", "mem_ir_args": "warmup=0 model=hashing"}
     with rollouts_of(fleet, tmp_path, monkeypatch, **settings) as source:
-        first = source.rollout(0, 0)
+        source.rollout(0, 0)
         asked = len(fleet.router.requests)
         with pytest.raises(ConfigError, match="before rollout 7 is not there"):
             source.rollout(7, 0)
-    assert len(fleet.router.requests) == asked == 32 and first.metrics["reward/intrinsic_explore"] > 0
+    assert len(fleet.router.requests) == asked == 32
 
 
 def test_what_was_cancelled_has_ended_when_the_loop_is_closed(capfd):
