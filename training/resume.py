@@ -23,6 +23,7 @@ from typing import Any
 import orjson
 
 from ..checkpoints.folders import newest_of_run, number_of, numbered, prune
+from ..checkpoints.model_card import PLACES
 from ..config import Config, ConfigError
 from ..data.training_file import data_bytes
 from ..system.files import remove_drafts, write_atomically
@@ -31,13 +32,7 @@ from .ranks import is_rank_zero
 
 logger = logging.getLogger("mem_agent")
 
-PLACES = (
-    "HOST", "SAVE_PATH", "DATA_ROOT", "TRACKER", "TRUST_REMOTE_CODE", "ANSWER_URL",
-    "NUM_ROLLOUT", "OVER_SAMPLING_BATCH_SIZE", "SAVE_INTERVAL", "KEEP_CHECKPOINTS", "KEEP_TRAJECTORIES",
-    "MEM_CONCURRENCY", "NUM_ENGINES",
-    "LENGTH", "EVAL_TEMPERATURE", "EVAL_TOP_P", "EVAL_SAMPLES", "EVAL_MODE", "EVAL_INTERVAL", "EVAL_DATA", "BASE_URL",
-    "EVAL_API",
-)
+NEUTRAL = (*PLACES, "NUM_ROLLOUT", "EVAL_TEMPERATURE", "EVAL_TOP_P", "EVAL_MODE")
 """Settings under which a rollout may be replayed whatever they are: where things are, how long, how fast, what is
 evaluated. Every other setting of the run is in its fingerprint."""
 
@@ -54,7 +49,7 @@ class Rollout:
 def fingerprint(config: Config) -> str:
     """A hash of the settings under which two runs must behave alike, and of what the files hold that they name."""
     values = config.with_absolute_paths().to_mapping()  # a run may be continued from another folder
-    values = {name: value for name, value in values.items() if name not in PLACES}
+    values = {name: value for name, value in values.items() if name not in NEUTRAL}
     classes = {"AGENT": (config.agent,), "TASK": config.tasks, "REWARD": (config.reward,)}
     values |= {name: [name_by_content(one) for one in names] for name, names in classes.items()}
     values["MEM_PROMPTS"] = Path(config.mem_prompts).read_text(encoding="utf-8") if config.mem_prompts else ""

@@ -52,7 +52,7 @@ def test_who_sees_whom():
     assert mask_of([4, 2, 4, 4]).int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(ends(), st.sampled_from([1, 3, 8, 256]))
 def test_output_and_gradients_are_those_of_the_definition(end, dense):
     expected_inputs, inputs = qkv(len(end)), qkv(len(end))
@@ -66,7 +66,7 @@ def test_output_and_gradients_are_those_of_the_definition(end, dense):
         torch.testing.assert_close(a.grad, b.grad, atol=5e-6, rtol=1e-5)
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=5)
 @given(ends())
 def test_the_gpu_path_computes_the_same(end):
     """Forward only, and not compiled: what a CPU can show of it."""

@@ -49,6 +49,7 @@ async def version(running: Fleet) -> str:
 
 @pytest.mark.asyncio
 async def test_sync_order_on_every_engine_and_nothing_left_after_stop(stubs, model):
+    """Nor do engines serve the starting weights under the name of others where systemd has emptied /dev/shm."""
     async with make_fleet(model, num_engines=2) as running:
         with pytest.raises(FleetError, match=r"1 tensors .* missing, e\.g\. b\.weight"):
             await running.sync_weights({"a.weight": torch.zeros(4)}, "1")
@@ -58,7 +59,12 @@ async def test_sync_order_on_every_engine_and_nothing_left_after_stop(stubs, mod
         stored = load_file(folder / "model.safetensors")
         assert sorted(stored) == sorted(TENSORS) and torch.equal(stored["b.weight"], TENSORS["b.weight"])
         assert [f.name for f in folder.iterdir()] == ["model.safetensors"]
-    assert list(stubs.calls().values()) == [["update_weight_version", *SYNC]] * 2
+        shutil.rmtree(folder)
+        with pytest.raises(FleetError, match=r"model\.safetensors"):
+            await running.start_over()
+        await running.sync_weights(TENSORS, "8")
+        assert await version(running) == "8"
+    assert list(stubs.calls().values()) == [["update_weight_version", *SYNC, *SYNC]] * 2
     assert len(started) == 3 and [group_members(g) for g in started] == [[], [], []]
     assert not folder.exists()
 
@@ -140,21 +146,6 @@ async def test_cancellation_while_starting_leaves_nothing(stubs, model):
     with pytest.raises(asyncio.CancelledError):
         await task
     assert [group_members(g) for g in started] == [[], []]
-
-
-@pytest.mark.asyncio
-async def test_an_engine_never_serves_the_starting_weights_under_the_name_of_others(stubs, model):
-    """The folder of the weights is gone between two syncs: systemd's RemoveIPC empties /dev/shm."""
-    async with make_fleet(model) as running:
-        await running.sync_weights(TENSORS, "5")
-        shutil.rmtree(running._folder)
-        for needs_weights in (running.start_over, running.ensure_alive):
-            with pytest.raises(FleetError, match=r"model\.safetensors: was removed .* same command continues"):
-                await needs_weights()
-        assert next(iter(stubs.calls().values())) == ["update_weight_version", *SYNC]
-        await running.sync_weights(TENSORS, "6")
-        assert await version(running) == "6"
-    assert not running._folder.exists()
 
 
 # --- command lines ---------------------------------------------------------------------------------------------------
