@@ -310,7 +310,7 @@ class Fleet:
 
     def _end(self, process: ChildProcess, grace_s: float) -> None:
         process.stop(grace_s)
-        self._processes.remove(process)
+        self._processes = [one for one in self._processes if one is not process]
 
 
 # --- weights on disk -----------------------------------------------------------------------------------------------

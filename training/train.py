@@ -13,6 +13,8 @@ of the loop, for rollout r:
     6. an evaluation on these engines every EVAL_INTERVAL rollouts (``evaluate.py``)
     7. a checkpoint every SAVE_INTERVAL rollouts: ``iter_<r>``
 
+Steps 3 and 4 are read in three files: ``learn`` below, ``trainer.py`` and ``loss.py``.
+
 LOSS=sft is the same loop on the replies that rows give: without 3 and 5, and with engines for evaluations alone.
 
 With ``--convert`` the last checkpoint is written as a Hugging Face folder. With ``--evaluate`` the engines of the run
