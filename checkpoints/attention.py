@@ -4,12 +4,31 @@ The stock module refuses packed sequences and builds its causal mask on CUDA. Sh
 heads and d channels per head on this tensor-parallel rank:
 
 * packed ("thd"): query ``[t, n, d]``, key and value ``[t, g, d]``, sequence i at ``cu_seqlens[i]:cu_seqlens[i + 1]``,
-  result ``[t, n * d]``; or tries, with ``tree_attention.TreeSeqParams``;
+  result ``[t, n * d]``; or tries, with ``TreeSeqParams``;
 * padded ("sbhd"): query ``[s, b, n, d]``, result ``[s, b, n * d]``; padding must come last, as the mask is causal.
+
+**Tries** (``training/tries.py``): token k is visible to token q iff ``k <= q < end[k]``. On a CPU the pack is divided
+into calls of scaled_dot_product_attention that see little more than they must. A run of tokens without a branch is one
+call, whose keys are its ancestors' and its own; so is a whole subtree, or several side by side, of at most ``DENSE``
+tokens, under a mask. A call's keys are pieces of a split, never slices: the gradient of every slice is a zero tensor
+of the whole pack.
+
+A root of 1,000 tokens with two branches of 600 and 300, and DENSE = 256::
+
+    AttentionCall(1000, ancestors=())       causal
+    AttentionCall(600, ancestors=(0,))      sees all 1,000, then itself causally
+    AttentionCall(300, ancestors=(0,))
+
+On a GPU it is one call of FlexAttention, whose block mask leaves out what no query of a block sees. Its forward pass
+is tested on a CPU; there it has no backward pass (torch 2.13, ``flex_attention.py``: "does not support backward on
+CPU"), and here was no GPU to run it on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -19,8 +38,7 @@ from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
-
-from .tree_attention import TreeSeqParams, tree_attention
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 
 class SDPACoreAttention(MegatronModule):
@@ -58,3 +76,136 @@ class SDPACoreAttention(MegatronModule):
         return F.scaled_dot_product_attention(
             query, key, value, is_causal=True, scale=self.softmax_scale, enable_gqa=True
         )
+
+
+# --- tries ----------------------------------------------------------------------------------------------------------
+
+
+DENSE = 256
+"""Tokens up to which one masked call beats a call for each branch; from 128 to 384 the pocket update differs by 5%."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionCall:
+    """The next ``tokens`` of the pack; ``ancestors`` are the calls, by number, that all of them see whole."""
+
+    tokens: int
+    ancestors: tuple[int, ...] = ()
+
+
+def attention_calls(end: Sequence[int], dense: int = DENSE) -> list[AttentionCall]:
+    """Calls that together make every token a query once, in order."""
+    calls: list[AttentionCall] = []
+    spans: list[tuple[int, int, tuple[int, ...]]] = [(0, len(end), ())]
+    while spans:
+        first, stop, ancestors = spans.pop()
+        if first == stop:
+            continue
+        after = _joined(end, first, stop, dense)
+        spans.append((after, stop, ancestors))
+        run = first
+        while after - first > dense and run < after and end[run] == after:
+            run += 1
+        if run in (first, after):  # small, or without a branch
+            calls.append(AttentionCall(after - first, ancestors))
+        else:
+            calls.append(AttentionCall(run - first, ancestors))
+            spans.append((run, after, (*ancestors, len(calls) - 1)))
+    return calls
+
+
+def _joined(end: Sequence[int], first: int, stop: int, dense: int) -> int:
+    """The end of the subtree at ``first``, or of several from there on that are at most ``dense`` tokens together."""
+    after = end[first]
+    while after < stop and end[after] - first <= dense:
+        after = end[after]
+    return after
+
+
+@dataclass
+class TreeSeqParams(PackedSeqParams):
+    """What megatron-core passes to each layer's attention; made by ``tree_seq_params``."""
+
+    calls: list[AttentionCall] = field(default_factory=list)
+    masks: list[Tensor | None] = field(default_factory=list)
+    """Of each call, ``[queries, keys]``, True where visible; None: plainly causal."""
+    block_mask: BlockMask | None = None
+
+
+def tree_seq_params(end: Sequence[int], deepest: int, device: torch.device, dense: int = DENSE) -> TreeSeqParams:
+    """Of the tries whose longest row has ``deepest`` tokens; ``dense`` 0: each row without a branch is a call.
+
+    To megatron-core the pack is one sequence; of a rotary table with as many entries as tokens it takes one after the
+    other (``rope_utils._apply_rotary_pos_emb_thd``, case 1), whatever their positions.
+    """
+    whole = torch.tensor([0, len(end)], dtype=torch.int32, device=device)
+    params = TreeSeqParams(
+        qkv_format="thd", cu_seqlens_q=whole, cu_seqlens_kv=whole, max_seqlen_q=deepest, max_seqlen_kv=deepest,
+    )
+    ends = torch.tensor(end, device=device)
+    if device.type == "cuda":
+        params.block_mask = _block_mask(ends)
+    else:
+        params.calls = attention_calls(end, dense)
+        params.masks = _masks(ends, params.calls)
+    return params
+
+
+def tree_attention(query: Tensor, key: Tensor, value: Tensor, params: TreeSeqParams, scale: float | None) -> Tensor:
+    """Query ``[t, n, d]``, key and value ``[t, g, d]``; result ``[t, n * d]``."""
+    if params.block_mask is not None:
+        heads_first = (x.transpose(0, 1).unsqueeze(0) for x in (query, key, value))
+        context = _flex(query.is_cuda)(*heads_first, block_mask=params.block_mask, scale=scale, enable_gqa=True)
+        return context.squeeze(0).transpose(0, 1).flatten(1)
+    sizes = [call.tokens for call in params.calls]
+    keys, values = key.transpose(0, 1).split(sizes, 1), value.transpose(0, 1).split(sizes, 1)
+    parts = [
+        F.scaled_dot_product_attention(
+            part.unsqueeze(0), _seen(keys, number, call), _seen(values, number, call),
+            attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=True,
+        ).squeeze(0)
+        for number, (part, call, mask) in enumerate(
+            zip(query.transpose(0, 1).split(sizes, 1), params.calls, params.masks, strict=True)
+        )
+    ]
+    return torch.cat(parts, 1).transpose(0, 1).flatten(1)
+
+
+def _seen(pieces: Sequence[Tensor], number: int, call: AttentionCall) -> Tensor:
+    """Keys or values of a call, ``[1, g, keys, d]``."""
+    own = pieces[number]
+    return (torch.cat([*(pieces[i] for i in call.ancestors), own], 1) if call.ancestors else own).unsqueeze(0)
+
+
+def _masks(end: Tensor, calls: Sequence[AttentionCall]) -> list[Tensor | None]:
+    starts = [0, *torch.tensor([call.tokens for call in calls]).cumsum(0).tolist()]
+    masks: list[Tensor | None] = []
+    for start, call in zip(starts, calls, strict=False):
+        stop = start + call.tokens
+        if not call.ancestors and bool((end[start:stop] == stop).all()):
+            masks.append(None)
+            continue
+        own = torch.arange(start, stop)
+        before = sum(calls[i].tokens for i in call.ancestors)
+        masks.append(F.pad(visible(end, own[:, None], own[None]), (before, 0), value=True))
+    return masks
+
+
+def visible(end: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    """Whether token k is visible to token q."""
+    return (k <= q) & (q < end[k])
+
+
+# --- tries on a GPU -------------------------------------------------------------------------------------------------
+
+
+def _block_mask(end: Tensor) -> BlockMask:
+    size = end.numel()
+    return create_block_mask(lambda _, __, q, k: visible(end, q, k), None, None, size, size, device=end.device.type)
+
+
+@lru_cache(maxsize=2)
+def _flex(compiled: bool) -> Callable[..., Any]:
+    """FlexAttention; unfused, it holds all scores."""
+    function: Callable[..., Any] = flex_attention
+    return torch.compile(function, dynamic=True) if compiled else function

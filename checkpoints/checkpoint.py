@@ -14,7 +14,8 @@ A damaged checkpoint is skipped with a warning; the run continues from the newes
 
 ``save``, ``load`` and ``load_weights`` are collective: every rank calls them with the same arguments. Rank 0 checks a
 checkpoint before it is loaded, and all ranks follow its decision. A trainer has ``model`` and ``optimizer``, which are
-megatron-core's, ``bridge``, ``state`` and ``lora``: the rank of its adapters, or None where all weights are trained.
+megatron-core's, ``bridge``, ``steps`` (optimizer steps taken) and ``lora_rank`` (0 where all weights are trained).
+Nothing in training draws random numbers that are not seeded by name, so no generator's state is kept.
 """
 
 from __future__ import annotations
@@ -24,13 +25,10 @@ import json
 import logging
 import pickle
 import queue
-import random
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -51,14 +49,6 @@ from .torch_dist import PADDED, ModelTensors, check_zip, damage_named, stored_na
 logger = logging.getLogger("mem_agent")
 
 
-@dataclass
-class TrainState:
-    """What a checkpoint holds of a trainer besides tensors."""
-
-    steps: int = 0
-    """Optimizer steps taken with the training learning rate; warm-up counts these."""
-
-
 # --- saving ----------------------------------------------------------------------------------------------------------
 
 
@@ -69,8 +59,8 @@ def save(save_path: str | Path, iteration: int, trainer: Any, host_state: dict[s
     first = dist.get_rank() == 0
     common = {
         "args": hosts_args(trainer.bridge), "checkpoint_version": 3.0, "iteration": iteration,
-        "steps": trainer.state.steps, "rng_state": _rng_state(), "host_state": host_state, "lora": trainer.lora,
-        "dtype": str(trainer.bridge.dtype),
+        "steps": trainer.steps, "host_state": host_state, "dtype": str(trainer.bridge.dtype),
+        "lora": {"rank": trainer.lora_rank} if trainer.lora_rank else None,
     }
     try:
         if first:
@@ -165,8 +155,7 @@ def _load(folder: Path, trainer: Any) -> dict[str, Any]:
         trainer.optimizer.load_state_dict(loaded["optimizer"])
     else:
         trainer.optimizer.reload_model_params()  # master weights, where there are any
-    trainer.state.steps = common["steps"]
-    _set_rng_state(common["rng_state"])
+    trainer.steps = common["steps"]
     host_state: dict[str, Any] = common["host_state"]
     return host_state
 
@@ -182,16 +171,15 @@ def _checked(folder: Path, trainer: Any) -> dict[str, Any]:
             common = {}
     if "host_state" not in common:
         raise CheckpointError(f"{folder} was not written by this host; to start from its weights, set TORCH_DIST")
-    if common["lora"] != trainer.lora:
-        ranks = [int(lora["rank"]) if lora else 0 for lora in (common["lora"], trainer.lora)]
-        raise CheckpointError(
-            f"{folder} was written with LORA_RANK={ranks[0]}, this run has LORA_RANK={ranks[1]}; set it as it was, or "
-            "convert it to a Hugging Face folder, where adapters are merged, and start from that in another SAVE_PATH"
-        )
-    dtypes = [name.removeprefix("torch.") for name in (common.get("dtype", "float32"), str(trainer.bridge.dtype))]
-    if dtypes[0] != dtypes[1]:
-        raise CheckpointError(
-            f"{folder} was written with TRAIN_DTYPE={dtypes[0]}, this run has {dtypes[1]}; set it as it was")
+    left = {"LORA_RANK": (common["lora"] or {"rank": 0})["rank"], "TRAIN_DTYPE": common.get("dtype", "torch.float32")}
+    own = {"LORA_RANK": trainer.lora_rank, "TRAIN_DTYPE": str(trainer.bridge.dtype)}
+    for name in own:
+        if left[name] != own[name]:
+            began, goes_on = (f"{name}={value}".replace("torch.", "") for value in (left[name], own[name]))
+            raise CheckpointError(
+                f"{folder} was written with {began}, this run has {goes_on}; set it as it was, or convert it to a "
+                "Hugging Face folder, where adapters are merged, and start from that in another SAVE_PATH"
+            )
     tensors = ModelTensors(folder)
     tensors.check_fit(expected_tensors(trainer.bridge))
     tensors.check_bytes()
@@ -236,17 +224,3 @@ def hosts_args(bridge: LocalBridge) -> argparse.Namespace:
         untie_embeddings_and_output_weights=not bridge.hf_config.tie_word_embeddings,
         tensor_model_parallel_size=bridge.mpu.tp_size, pipeline_model_parallel_size=1,
     )
-
-
-def _rng_state() -> dict[str, Any]:
-    """Rank 0's, for all ranks: nothing in training draws random numbers per rank."""
-    name, keys, *rest = np.random.get_state()
-    numpy_state = (name, torch.from_numpy(np.array(keys, dtype=np.int64)), *rest)
-    return {"python": random.getstate(), "numpy": numpy_state, "torch": torch.get_rng_state()}
-
-
-def _set_rng_state(state: dict[str, Any]) -> None:
-    random.setstate(state["python"])
-    name, keys, position, *rest = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), position, *rest))
-    torch.set_rng_state(state["torch"])

@@ -58,20 +58,6 @@ def convert(
     return folder
 
 
-def _sources(run: Path, args: argparse.Namespace) -> list[Path]:
-    if names := args.average or ([args.iteration] if args.iteration else []):
-        found = [resolve(run / (f"iter_{int(name):07d}" if name.isdecimal() else name)) for name in names]
-        if args.average and len(set(found)) < max(2, len(found)):
-            raise CheckpointError("AVERAGE (--average): name at least 2 different checkpoints")
-        return found
-    if not args.all:
-        return [resolve(run)]
-    if args.output or args.push_to_hub:
-        raise CheckpointError("SINGLE_ITER=all (--all) writes several folders: leave out OUTPUT (--output) and "
-                              "PUSH_TO_HUB (--push-to-hub)")
-    return numbered(run) or [resolve(run)]
-
-
 @one_line_errors("what is not complete was not written")
 def main(argv: Sequence[str] | None = None) -> int:
     description = __doc__.splitlines()[0]
@@ -87,9 +73,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--force", action="store_true", help="replace an existing output folder")
     add_push_arguments(parser)
     args = parser.parse_args(argv)
+    if args.all and (args.output or args.push_to_hub):
+        raise CheckpointError("SINGLE_ITER=all (--all) writes several folders: leave out OUTPUT (--output) and "
+                              "PUSH_TO_HUB (--push-to-hub)")
+    if args.average and len(set(args.average)) < max(2, len(args.average)):
+        raise CheckpointError("AVERAGE (--average): name at least 2 different checkpoints")
     if args.push_to_hub:
         check_push(args.push_to_hub)
-    hf_dir, sources, failed = local_folder(args.hf, weights=False), _sources(Path(args.input), args), []
+    run, hf_dir, failed = Path(args.input), local_folder(args.hf, weights=False), []
+    names = args.average or ([args.iteration] if args.iteration else [])
+    sources = [resolve(run / (f"iter_{int(name):07d}" if name.isdecimal() else name)) for name in names]
+    sources = sources or (numbered(run) if args.all else []) or [resolve(run)]
     models = [folder.parent / "hf" / folder.name for folder in sources]
     if args.output and not args.average:
         models = [Path(args.output)]

@@ -130,20 +130,25 @@ def parameter_count(model: Mapping[str, Any]) -> int:
 # --- settings of its agent -------------------------------------------------------------------------------------------
 
 
-def settings_of_run(run: Path) -> dict[str, bytes]:
-    """Files for a model that was trained in ``run``, by name; none where the run has left no settings.
+def left_settings(run: str | Path) -> dict[str, Any]:
+    """The settings that are left in the folder of a run, by variable; none where there is no such file.
 
     Raises:
-        ConfigError: what it has left is damaged.
+        ConfigError: the file is damaged.
     """
-    source = run / SETTINGS_FILE
-    if not source.is_file():
-        return {}
-    settings = {name: value for name, value in read_yaml(source).items() if name in AGENT_FIELDS}
+    file = Path(run) / SETTINGS_FILE
+    return read_yaml(file) if file.is_file() else {}
+
+
+def settings_of_run(run: Path) -> dict[str, bytes]:
+    """Files for a model that was trained in ``run``, by name; none where the run has left no settings."""
+    left = left_settings(run)
+    settings = {name: value for name, value in left.items() if name in AGENT_FIELDS}
     files: dict[str, bytes] = {}
     if settings.get("MEM_PROMPTS"):
         files[PROMPTS_FILE], settings["MEM_PROMPTS"] = Path(settings["MEM_PROMPTS"]).read_bytes(), PROMPTS_FILE
-    return files | {SETTINGS_FILE: (_HEAD + yaml.safe_dump({"mem_agent": settings}, sort_keys=False)).encode()}
+    text = _HEAD + yaml.safe_dump({"mem_agent": settings}, sort_keys=False)
+    return files | {SETTINGS_FILE: text.encode()} if left else {}
 
 
 def settings_files(model: Path) -> dict[str, bytes]:
@@ -158,10 +163,7 @@ def model_settings(folder: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file is damaged or holds other settings.
     """
-    file = folder / SETTINGS_FILE
-    if not file.is_file():
-        return {}
-    settings = read_yaml(file)
+    file, settings = folder / SETTINGS_FILE, left_settings(folder)
     if foreign := [name for name in settings if name not in AGENT_FIELDS]:
         raise ConfigError(f"{file}: {foreign[0]} is not an agent setting; allowed: {', '.join(AGENT_FIELDS)}")
     if settings.get("MEM_PROMPTS"):

@@ -40,7 +40,8 @@ PLACES = (
     "EVAL_SAMPLES", "EVAL_INTERVAL", "EVAL_DATA", "BASE_URL", "EVAL_API",
     "HOST_ROOT", "MEGATRON_ROOT", "NUM_NODES", "NUM_GPUS", "MASTER_ADDR", "RAY_ADDRESS",
 )
-"""Settings that a card leaves out: they say nothing about the model."""
+"""Settings that a card leaves out: they say nothing about the model, and a run may change them as it goes on
+(``training/resume.py``)."""
 
 
 def hub_id(model: str) -> str | None:

@@ -9,12 +9,12 @@ what a step takes. So ``auto`` measures, once, as a run begins.
 from __future__ import annotations
 
 import logging
-import time
+import timeit
 from pathlib import Path
 
 import torch
 
-from ..config import SETTINGS_FILE, Config, read_yaml
+from ..config import Config
 from .hf_folder import DTYPES
 from .hf_model import model_config, parameter_count
 
@@ -31,35 +31,27 @@ def train_dtype(config: Config) -> torch.dtype:
     return DTYPES.get(config.train_dtype, torch.float32)
 
 
-def with_train_dtype(config: Config, model: Path, run: Path | None = None) -> Config:
+def with_train_dtype(config: Config, model: Path, began: str = "auto") -> Config:
     """The config with TRAIN_DTYPE settled for the model in the folder ``model``.
 
     Args:
-        run: the folder of a training run, which keeps what it began with, on whatever machine.
+        began: what a run that continues began with: it keeps that, on whatever machine.
     """
-    if config.train_dtype != "auto":
-        return config
-    left = run / SETTINGS_FILE if run is not None else None
-    found = read_yaml(left).get("TRAIN_DTYPE", "float32") if left is not None and left.is_file() else None
-    if found not in DTYPES:
-        found = "float32"
+    if config.train_dtype == "auto" and began == "auto":
+        began = "float32"
         # GPUs train in float32 unless told otherwise, as they always did here.
         if parameter_count(model_config(model)) >= WORTH_BFLOAT16 and not torch.cuda.is_available():
-            rates = {name: product_rate(DTYPES[name]) for name in ("float32", "bfloat16")}
-            found = "bfloat16" if rates["bfloat16"] >= FASTER_BY * rates["float32"] else "float32"
+            slow, fast = product_rate(torch.float32), product_rate(torch.bfloat16)
+            began = "bfloat16" if fast >= FASTER_BY * slow else "float32"
             logger.info("TRAIN_DTYPE=%s: this processor multiplies at %.0f GFLOP/s in float32, at %.0f in bfloat16",
-                        found, rates["float32"] / 1e9, rates["bfloat16"] / 1e9)
-    return config.replace(train_dtype=found)
+                        began, slow / 1e9, fast / 1e9)
+    return config.replace(train_dtype=began) if config.train_dtype == "auto" else config
 
 
-def product_rate(dtype: torch.dtype, repeats: int = 2) -> float:
-    """Floating point operations per second in ``[512, 576] @ [576, 576]``, the best of ``repeats``, after one that
-    compiles the kernel. About a second: without native support bfloat16 reaches 1 GFLOP/s.
+def product_rate(dtype: torch.dtype) -> float:
+    """Floating point operations per second in ``[512, 576] @ [576, 576]``, the best of two after one that compiles
+    the kernel. About a second: without native support bfloat16 reaches 1 GFLOP/s.
     """
     left, right = torch.ones(512, 576, dtype=dtype), torch.ones(576, 576, dtype=dtype)
-    best = float("inf")
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        torch.matmul(left, right)
-        best = min(best, time.perf_counter() - start)
-    return 2.0 * left.numel() * right.shape[1] / best
+    _, *seconds = timeit.repeat(lambda: left @ right, number=1, repeat=3)
+    return 2.0 * left.numel() * right.shape[1] / min(seconds)

@@ -48,8 +48,7 @@ def stacked_name(name: str) -> tuple[str, int | None]:
 def stored_name(name: str) -> str:
     """The uniform name of a parameter, also where the layer spec keeps the norms as modules of their own."""
     for own, fused in _FUSED.items():
-        if name.endswith(own):
-            return name.removesuffix(own) + fused
+        name = name.replace(own, fused)
     return name
 
 
@@ -127,21 +126,19 @@ class ModelTensors:
             with (self._folder / ".metadata").open("rb") as pickled:
                 self._metadata: Metadata = _Unpickler(pickled).load()
             self._reader.set_up_storage_reader(self._metadata, is_coordinator=True)
-            self._sources = dict(self._find_sources())
-        self.shapes = {name: shape for name, (_, _, shape) in self._sources.items() if ".lora." not in name}
-
-    def _find_sources(self) -> Iterator[tuple[str, tuple[str, int | None, tuple[int, ...]]]]:
-        """Uniform name, and its key, its index into a stacked tensor (None: it is this one alone) and its shape."""
+        self._sources: dict[str, tuple[str, int | None, tuple[int, ...]]] = {}
+        """Uniform name -> its key, its index into a stacked tensor (None: it is this one alone) and its shape."""
         for key, entry in self._metadata.state_dict_metadata.items():
             if not isinstance(entry, TensorStorageMetadata) or _NOT_MODEL.search(key):
                 continue
             name, shape = _PREFIX.sub("", key), tuple(entry.size)
-            stacked = _STACKED.fullmatch(name)
-            if stacked is None:
-                yield stored_name(name), (key, None, shape)
-                continue
-            for layer in range(shape[0]):
-                yield stored_name(f"decoder.layers.{layer}.{stacked[1]}"), (key, layer, shape[1:])
+            if stacked := _STACKED.fullmatch(name):
+                for layer in range(shape[0]):
+                    uniform = stored_name(f"decoder.layers.{layer}.{stacked[1]}")
+                    self._sources[uniform] = (key, layer, shape[1:])
+            else:
+                self._sources[stored_name(name)] = (key, None, shape)
+        self.shapes = {name: shape for name, (_, _, shape) in self._sources.items() if ".lora." not in name}
 
     def check_fit(self, expected: dict[str, tuple[int, ...]]) -> None:
         """Raises CheckpointError where this is a checkpoint of another model. A padded vocabulary fits."""

@@ -3,7 +3,7 @@
 ::
 
     async with Fleet(config, model_folder) as fleet:
-        await fleet.sync_weights(policy.state_dict(), version="1")
+        await fleet.sync_weights(trainer.export_hf(), version="1")
         await fleet.ensure_alive()              # before each rollout, and after one that lost trajectories
         ...                                     # generate at fleet.url
 
@@ -134,6 +134,7 @@ class Fleet:
         # A new connection per control call: a kept one may have been closed by the server since the last sync.
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
         await self._exits.enter_async_context(self._session)
+        self._router_client = Server(self.url, self._session)
         size = sum(file.stat().st_size for file in self.model.glob("*.safetensors"))
         parent = self.logs.parent
         if SHARED_MEMORY is not None and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_FACTOR * size:
@@ -272,10 +273,6 @@ class Fleet:
 
     # --- processes --------------------------------------------------------------------------------------------------
 
-    @property
-    def _router_client(self) -> Server:
-        return Server(self.url, self._session)
-
     async def _tell_router(self, call: str, engine_url: str) -> None:
         """``add_worker`` returns once the router has seen it healthy; ``remove_worker`` of an unknown one is fine."""
         await self._router_client.call("POST", f"/{call}?url={engine_url}", timeout_s=ADMIT_TIMEOUT_S + 10)
@@ -320,19 +317,11 @@ class Fleet:
 
 
 def write_weights(tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
-    """Replace ``folder/model.safetensors``; readers of the old file keep it. On DiskFull the old
-    file stays.
+    """Replace ``folder/model.safetensors``; readers of the old file keep it. On DiskFull the old file stays.
 
-    Tied tensors share memory, which the format cannot say: the second is written as a copy.
+    Tensors that share memory, which the format cannot say, are an error: pass copies.
     """
     folder.mkdir(exist_ok=True)
-    storable: dict[str, torch.Tensor] = {}
-    seen: set[int] = set()
-    for name, tensor in tensors.items():
-        flat = tensor.detach().cpu().contiguous()
-        storage = flat.untyped_storage().data_ptr()
-        storable[name] = flat.clone() if storage in seen else flat
-        seen.add(storage)
     draft = folder / "draft.tmp"
-    save_weights(storable, draft)
+    save_weights({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, draft)
     draft.replace(folder / "model.safetensors")

@@ -30,7 +30,12 @@ CHECK_EVERY_S = 10.0
 
 @one_line_errors("nothing is left running", codes={ConfigError: 2})
 def main(argv: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
+    parser = argparse.ArgumentParser(prog="mem-agent serve-engines", description="Serve a model for rollouts.")
+    parser.add_argument("--model", required=True, help="Hugging Face folder of the model")
+    parser.add_argument("--num-engines", type=int, help="inference servers behind the router (default: NUM_ENGINES)")
+    parser.add_argument("--port", type=port_number, default=0, help="the router's; 0: a free one (default)")
+    parser.add_argument("--url-file", type=Path, help="write the URL into this file when ready")
+    options = parser.parse_args(argv)
     log_to_terminal(logging.INFO)
     Config.from_env()  # bad settings end it before a model is downloaded
     model = local_folder(options.model, "--model")
@@ -59,15 +64,6 @@ async def _serve(fleet: Fleet, url_file: Path | None) -> NoReturn:
         finally:
             if url_file is not None:
                 url_file.unlink(missing_ok=True)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mem-agent serve-engines", description="Serve a model for rollouts.")
-    parser.add_argument("--model", required=True, help="Hugging Face folder of the model")
-    parser.add_argument("--num-engines", type=int, help="inference servers behind the router (default: NUM_ENGINES)")
-    parser.add_argument("--port", type=port_number, default=0, help="the router's; 0: a free one (default)")
-    parser.add_argument("--url-file", type=Path, help="write the URL into this file when ready")
-    return parser
 
 
 if __name__ == "__main__":

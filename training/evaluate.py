@@ -23,7 +23,6 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .. import rollout as hooks
 from ..config import Config, ConfigError
@@ -39,11 +38,9 @@ from ..hooks.metrics import best_of, rollout_metrics
 from ..hooks.sample import Sample
 from ..hooks.task_row import without_document
 from ..rollout_client import Dialect, Endpoint
+from ..serving.fleet import Fleet
 from ..system.gather import gather_or_cancel
 from .resume import fingerprint
-
-if TYPE_CHECKING:
-    from ..serving.fleet import Fleet  # which imports torch
 
 logger = logging.getLogger("mem_agent")
 
@@ -76,7 +73,7 @@ async def evaluate_model(config: Config, fleet: Fleet, name: str, model: Path) -
 
 
 async def evaluate_between(config: Config, fleet: Fleet, number: int) -> dict[str, float]:
-    """Metrics of the weights that the engines have after rollout ``number``."""
+    """Metrics of the weights that the engines have after rollout ``number``; the engines forget all of it."""
     began = time.monotonic()
     try:
         found = await _measured(config, fleet, number)
@@ -93,11 +90,10 @@ async def evaluate_between(config: Config, fleet: Fleet, number: int) -> dict[st
 
 
 async def _measured(config: Config, fleet: Fleet, number: int) -> Found:
-    """What engines measured of which none had to be replaced; they have forgotten all of it."""
-    ask = _of_files if config.eval_files else _of_questions
+    """What engines measured of which none had to be replaced."""
     while True:
         restarts = fleet.restarts
-        found = await while_alive(fleet, ask(config, fleet, number))
+        found = await while_alive(fleet, _ask(config, fleet, number))
         await fleet.ensure_alive(BUSY_ENGINE_S)
         await fleet.start_over()
         if fleet.restarts == restarts:
@@ -112,11 +108,13 @@ def forget_answers(config: Config, number: int) -> None:
             shutil.rmtree(folder)
 
 
-async def _of_questions(config: Config, fleet: Fleet, number: int) -> Found:
-    """Of DATA_ROOT's files: scores as shares of 1, what the file is judged by first; then costs.
+async def _ask(config: Config, fleet: Fleet, number: int) -> Found:
+    """Of EVAL_DATA's files, else of DATA_ROOT's: scores as shares of 1, what the file is judged by first; then costs.
 
     A run with the same settings comes to the same weights; answers of others are removed.
     """
+    if config.eval_files:
+        return {Path(file).stem: await ask_rows(config, fleet, file, number) for file in config.eval_files}
     output = output_of(config, f"during-iter_{number:07d}")
     weights = f"rollout {number} of {fingerprint(config)}"
     if has_run(output) and read_run(output).weights != weights:
@@ -130,10 +128,6 @@ async def _of_questions(config: Config, fleet: Fleet, number: int) -> Found:
         | {"questions": float(one.questions), "failed": float(one.failed)}
         for one in summaries
     }
-
-
-async def _of_files(config: Config, fleet: Fleet, number: int) -> Found:
-    return {Path(file).stem: await ask_rows(config, fleet, file, number) for file in config.eval_files}
 
 
 async def ask_rows(config: Config, fleet: Fleet, file: str, number: int) -> dict[str, float]:

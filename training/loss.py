@@ -1,7 +1,8 @@
 """The GRPO loss on flat response tokens, and how tokens are averaged, exactly for any split of a step.
 
-A loss function returns a numerator and a count; megatron-core sums both over the micro-batches and data-parallel
-ranks of a step and divides the gradient once. So the mean is exact however rows are split:
+A loss function returns a numerator and sums, of which the last two are the count and the number of unmasked tokens;
+megatron-core sums numerators and counts over the micro-batches and data-parallel ranks of a step and divides the
+gradient once. So the mean is exact however rows are split:
 
 * ``trajectory``: numerator = sum over tokens of x * mask / rollout_mask_sum, count = 1 for the first row of each
   trajectory of the step. Two trajectories, one of three turns and one of one turn, weigh the same. A fully masked
@@ -21,6 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from megatron.core import parallel_state
+from megatron.core.tensor_parallel import vocab_parallel_cross_entropy
 from torch import Tensor
 
 from ..config import Config
@@ -53,63 +56,40 @@ def has_gradient(row: TrainRow, kl_coef: float) -> bool:
     return any(row.loss_mask) and bool(kl_coef > 0 or row.advantage)
 
 
-@dataclass(frozen=True)
-class TokenBatch:
-    """The response tokens of a micro-batch; ``scale`` is the row's token scale where the mask is 1, else 0."""
+def policy_loss(
+    log_probs: Tensor, entropy: Tensor, rows: Sequence[TrainRow], weights: Sequence[RowWeight],
+    old_log_probs: Sequence[Sequence[float]] | None, ref_log_probs: Sequence[Sequence[float]] | None, config: Config,
+) -> tuple[Tensor, Tensor]:
+    """``(numerator to minimise, sums for policy_metrics)`` of a micro-batch.
 
-    mask: Tensor
-    scale: Tensor
-    advantages: Tensor
-    rollout_log_probs: Tensor
-    old_log_probs: Tensor | None
-    """None: the policy is still the one that sampled, so these are the log-probs of this very pass."""
-    ref_log_probs: Tensor | None
-    count: int
+    Args:
+        old_log_probs: None: the policy is still the one that sampled, so these are the log-probs of this very pass.
+    """
 
-
-def token_batch(
-    rows: Sequence[TrainRow],
-    weights: Sequence[RowWeight],
-    old_log_probs: Sequence[Sequence[float]] | None,
-    ref_log_probs: Sequence[Sequence[float]] | None,
-    device: torch.device | str = "cpu",
-) -> TokenBatch:
     def flat(per_row: Sequence[Sequence[float]]) -> Tensor:
-        return torch.tensor([x for values in per_row for x in values], dtype=torch.float32, device=device)
+        assert [len(values) for values in per_row] == [row.response_length for row in rows], "one for each token"
+        return torch.tensor([x for values in per_row for x in values], dtype=torch.float32, device=log_probs.device)
 
-    for given in (old_log_probs, ref_log_probs):
-        assert given is None or [len(v) for v in given] == [r.response_length for r in rows], "one for each token"
     mask = flat([row.loss_mask for row in rows])
-    return TokenBatch(
-        mask=mask,
-        scale=mask * flat([[w.token_scale] * r.response_length for r, w in zip(rows, weights, strict=True)]),
-        advantages=flat([[row.advantage] * row.response_length for row in rows]),
-        rollout_log_probs=flat([row.log_probs for row in rows]),
-        old_log_probs=None if old_log_probs is None else flat(old_log_probs),
-        ref_log_probs=None if ref_log_probs is None else flat(ref_log_probs),
-        count=sum(w.count for w in weights),
-    )
-
-
-def policy_loss(log_probs: Tensor, entropy: Tensor, batch: TokenBatch, config: Config) -> tuple[Tensor, Tensor]:
-    """``(numerator to minimise, sums for finish_metrics)``."""
-    old = log_probs.detach() if batch.old_log_probs is None else batch.old_log_probs
+    scale = mask * flat([[w.token_scale] * row.response_length for row, w in zip(rows, weights, strict=True)])
+    advantages = flat([[row.advantage] * row.response_length for row in rows])
+    old = log_probs.detach() if old_log_probs is None else flat(old_log_probs)
     ratio = (log_probs - old).exp()
     clipped = ratio.clamp(1.0 - config.eps_clip, 1.0 + config.eps_clip_high)
-    unclipped_loss, clipped_loss = -batch.advantages * ratio, -batch.advantages * clipped
+    unclipped_loss, clipped_loss = -advantages * ratio, -advantages * clipped
     token_loss = torch.maximum(unclipped_loss, clipped_loss)
     if config.eps_clip_c:
-        token_loss = dual_clipped(token_loss, batch.advantages, config.eps_clip_c)
-    pg = (token_loss * batch.scale).sum()
+        token_loss = dual_clipped(token_loss, advantages, config.eps_clip_c)
+    pg = (token_loss * scale).sum()
     kl = torch.zeros_like(pg)
-    if batch.ref_log_probs is not None:
-        kl = (low_var_kl(log_probs, batch.ref_log_probs) * batch.scale).sum()
+    if ref_log_probs is not None:
+        kl = (low_var_kl(log_probs, flat(ref_log_probs)) * scale).sum()
     loss = pg + config.kl_coef * kl
     with torch.no_grad():
-        gap = (old - batch.rollout_log_probs).abs()
+        gap = (old - flat([row.log_probs for row in rows])).abs()
         per_token = (clipped_loss > unclipped_loss, ratio, entropy, gap)
-        sums = [loss, pg, kl, *((x * batch.mask).sum() for x in per_token)]
-        return loss, _with_counts(sums, batch.count, batch.mask)
+        sums = [loss, pg, kl, *((x * mask).sum() for x in per_token)]
+        return loss, _with_counts(sums, sum(w.count for w in weights), mask)
 
 
 def dual_clipped(token_loss: Tensor, advantages: Tensor, most: float) -> Tensor:
@@ -148,3 +128,43 @@ def policy_metrics(sums: Tensor) -> dict[str, float]:
 def sft_metrics(sums: Tensor) -> dict[str, float]:
     loss, count, tokens = sums.tolist()
     return {"loss": loss / max(count, 1.0), "tokens": tokens}
+
+
+# --- from logits to log-probs ---------------------------------------------------------------------------------------
+
+_NEVER = -1e30
+"""A logit of padding. Finite, so that 0 * logit stays 0 in the entropy."""
+
+
+def token_log_probs(
+    logits: Tensor, targets: Tensor, vocab_size: int, temperature: float, with_entropy: bool = False
+) -> tuple[Tensor, Tensor]:
+    """``(log-probability of each target, entropy of each distribution)``; without entropy that one is zeros.
+
+    ``logits`` is ``[n, v]``: this tensor-parallel rank's columns ``rank * v : (rank + 1) * v`` of the padded
+    vocabulary, where entry i predicts ``targets[i]``. Columns past ``vocab_size`` are padding and get probability 0,
+    so a padded model gives the same numbers as the unpadded one. The logits' memory is reused and must not be read
+    afterwards.
+    """
+    first = parallel_state.get_tensor_model_parallel_rank() * logits.shape[-1]
+    if first + logits.shape[-1] > vocab_size:
+        columns = torch.arange(first, first + logits.shape[-1], device=logits.device)
+        logits = logits.masked_fill(columns >= vocab_size, _NEVER)
+    if temperature != 1.0:
+        logits = logits / temperature
+    # The cross entropy overwrites the logits with their softmax, hence entropy first.
+    entropy = _entropy(logits.detach()) if with_entropy else torch.zeros_like(logits[:, 0])
+    return -vocab_parallel_cross_entropy(logits, targets), entropy
+
+
+@torch.no_grad()
+def _entropy(logits: Tensor) -> Tensor:
+    """log Z - E[logit], with the maximum taken out."""
+    group = parallel_state.get_tensor_model_parallel_group()
+    highest = logits.amax(-1, keepdim=True)
+    torch.distributed.all_reduce(highest, torch.distributed.ReduceOp.MAX, group)
+    shifted = logits - highest
+    weights = shifted.exp()
+    sums = torch.stack([weights.sum(-1), (weights * shifted).sum(-1)])
+    torch.distributed.all_reduce(sums, group=group)
+    return sums[0].log() - sums[1] / sums[0]

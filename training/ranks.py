@@ -22,16 +22,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
+import torch
+import torch.distributed as dist
 
 from ..checkpoints.hf_model import model_config, parameter_count
-from ..config import SETTINGS_FILE, Config, read_yaml
+from ..config import Config
 from ..system.files import SHARED_MEMORY, scratch_folder
 from ..system.processes import ChildProcess, ProcessError
 from ..system.python_command import python_module
 
+T = TypeVar("T")
 MEETING = "MEM_AGENT_RANKS_MEET_IN"
 """Variable: the file in which the ranks find each other."""
 DEATH_SEEN_S = 10.0
@@ -62,27 +65,22 @@ def train_processes(parameters: int, cores: int, gpus: int, tp: int, memory: int
     return tp * max(1, min(cores // tp, fitting, MOST_COPIES))
 
 
-def with_train_procs(config: Config, model: Path) -> Config:
+def with_train_procs(config: Config, model: Path, began: int = 0) -> Config:
     """The config with TRAIN_PROCS settled for the model in the folder ``model``.
 
-    A run that continues keeps what it began with, on whatever machine: the split of its rows is part of its training.
+    Args:
+        began: how many a run that continues began with: it keeps them, on whatever machine, for the split of its rows
+            is part of its training. 0: none yet.
     """
     if config.train_procs:
         return config
-    left, tp = Path(config.save_path) / SETTINGS_FILE, config.trainer_tp
-    found = read_yaml(left).get("TRAIN_PROCS", 0) if left.is_file() else 0
-    if not found or found % tp:
-        import torch
-
-        found = train_processes(parameter_count(model_config(model)), _cores(), torch.cuda.device_count(), tp,
-                                psutil.virtual_memory().total)
-    return config.replace(train_procs=min(found, tp * config.step_trajectories))
-
-
-def _cores() -> int:
-    """Cores that this process may use: no more than the machine's physical ones."""
-    allowed = len(os.sched_getaffinity(0))
-    return min(allowed, psutil.cpu_count(logical=False) or allowed)
+    tp = config.trainer_tp
+    if not began or began % tp:
+        allowed = len(os.sched_getaffinity(0))
+        cores = min(allowed, psutil.cpu_count(logical=False) or allowed)
+        parameters, memory = parameter_count(model_config(model)), psutil.virtual_memory().total
+        began = train_processes(parameters, cores, torch.cuda.device_count(), tp, memory)
+    return config.replace(train_procs=min(began, tp * config.step_trajectories))
 
 
 # --- how they are started -------------------------------------------------------------------------------------------
@@ -134,9 +132,7 @@ def _start(rank: int, config: Config, arguments: Sequence[str], meeting: dict[st
 
 def join(tp: int) -> None:
     """Join the process group and megatron-core's parallel state; does nothing if both stand already."""
-    import torch
-    import torch.distributed as dist
-    from megatron.core import parallel_state
+    from megatron.core import parallel_state  # these imports take seconds
 
     if not dist.is_initialized():
         backend = "gloo"
@@ -144,28 +140,30 @@ def join(tp: int) -> None:
             backend = "cpu:gloo,cuda:nccl"
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         place: dict[str, Any] = {}
-        if MEETING in os.environ or "RANK" not in os.environ:  # else torchrun's variables say where
-            ranks = int(os.environ["WORLD_SIZE"]) if MEETING in os.environ else 1
-            store = dist.FileStore(os.environ[MEETING], ranks) if MEETING in os.environ else dist.HashStore()
+        meeting = os.environ.get(MEETING)
+        if meeting or "RANK" not in os.environ:  # else torchrun's variables say where
+            ranks = int(os.environ["WORLD_SIZE"]) if meeting else 1
+            store = dist.FileStore(meeting, ranks) if meeting else dist.HashStore()
             place = {"store": store, "rank": int(os.environ.get("RANK", "0")), "world_size": ranks}
             for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
                 os.environ.setdefault(name, "lo")  # gloo listens on the address of the machine's name otherwise
         dist.init_process_group(backend, timeout=WAITS, **place)
     if not parallel_state.is_initialized():
-        if dist.get_world_size() % tp:
-            raise ValueError(f"TP={tp} does not divide the {dist.get_world_size()} trainer processes")
         minutes = int(WAITS.total_seconds() // 60)
         parallel_state.initialize_model_parallel(tensor_model_parallel_size=tp, distributed_timeout_minutes=minutes)
-    standing = parallel_state.get_tensor_model_parallel_world_size()
-    assert standing == tp, f"this process already runs with TP={standing}, not {tp}"
+    assert parallel_state.get_tensor_model_parallel_world_size() == tp, "this process already runs with another TP"
+
+
+def broadcast(value: T) -> T:
+    """Rank 0's value on every rank."""
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
 
 
 def leave() -> None:
     """Leave both; a later ``join`` may choose another TP. A process that ends while gloo's threads run may abort."""
-    import torch.distributed as dist
     from megatron.core import parallel_state
 
-    if parallel_state.is_initialized():
-        parallel_state.destroy_model_parallel()
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    parallel_state.destroy_model_parallel()
+    dist.destroy_process_group()

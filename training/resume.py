@@ -23,6 +23,7 @@ from typing import Any
 import orjson
 
 from ..checkpoints.folders import newest_of_run, number_of, numbered, prune
+from ..checkpoints.model_card import PLACES
 from ..config import Config, ConfigError
 from ..data.training_file import data_bytes
 from ..system.files import remove_drafts, write_atomically
@@ -31,13 +32,7 @@ from .ranks import is_rank_zero
 
 logger = logging.getLogger("mem_agent")
 
-PLACES = (
-    "HOST", "SAVE_PATH", "DATA_ROOT", "TRACKER", "TRUST_REMOTE_CODE", "ANSWER_URL",
-    "NUM_ROLLOUT", "OVER_SAMPLING_BATCH_SIZE", "SAVE_INTERVAL", "KEEP_CHECKPOINTS", "KEEP_TRAJECTORIES",
-    "MEM_CONCURRENCY", "NUM_ENGINES",
-    "LENGTH", "EVAL_TEMPERATURE", "EVAL_TOP_P", "EVAL_SAMPLES", "EVAL_MODE", "EVAL_INTERVAL", "EVAL_DATA", "BASE_URL",
-    "EVAL_API",
-)
+NEUTRAL = (*PLACES, "NUM_ROLLOUT", "EVAL_TEMPERATURE", "EVAL_TOP_P", "EVAL_MODE")
 """Settings under which a rollout may be replayed whatever they are: where things are, how long, how fast, what is
 evaluated. Every other setting of the run is in its fingerprint."""
 
@@ -54,7 +49,7 @@ class Rollout:
 def fingerprint(config: Config) -> str:
     """A hash of the settings under which two runs must behave alike, and of what the files hold that they name."""
     values = config.with_absolute_paths().to_mapping()  # a run may be continued from another folder
-    values = {name: value for name, value in values.items() if name not in PLACES}
+    values = {name: value for name, value in values.items() if name not in NEUTRAL}
     classes = {"AGENT": (config.agent,), "TASK": config.tasks, "REWARD": (config.reward,)}
     values |= {name: [name_by_content(one) for one in names] for name, names in classes.items()}
     values["MEM_PROMPTS"] = Path(config.mem_prompts).read_text(encoding="utf-8") if config.mem_prompts else ""
@@ -108,6 +103,11 @@ class Journal:
 # --- checkpoints ----------------------------------------------------------------------------------------------------
 
 
+def kept_for_life(config: Config) -> dict[str, str]:
+    """Where a run's policy and reference model come from, and its loss."""
+    return {"start": os.path.realpath(config.torch_dist or config.hf_ckpt), "loss": config.loss}
+
+
 def resume(config: Config, trainer: Any) -> tuple[int, int]:
     """Load the newest whole checkpoint, if any: (first rollout to do, next group of the data order)."""
     from ..checkpoints import checkpoint
@@ -116,7 +116,7 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
     if newest is None:
         return 0, 0
     state = checkpoint.load(config.save_path, trainer)
-    for name, own in {"start": start_of(config), "loss": config.loss}.items():
+    for name, own in kept_for_life(config).items():
         if state[name] != own:
             raise ConfigError(
                 f"{config.save_path} holds a run with {name} {state[name]}, not {own}; set another SAVE_PATH, or "
@@ -132,19 +132,13 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
     return first, state["next_group"]
 
 
-def start_of(config: Config) -> str:
-    """Where the policy and the reference model come from: a run keeps both for life."""
-    return os.path.realpath(config.torch_dist or config.hf_ckpt)
-
-
 def save(config: Config, trainer: Any, number: int, next_group: int) -> None:
     """The checkpoint after rollout ``number``; older ones, and rollouts that no kept checkpoint needs, are removed."""
     from ..checkpoints import checkpoint
 
     journal = Journal(config)
-    state: dict[str, Any] = {"rollout": number, "next_group": next_group}
-    state |= {"fingerprint": journal.fingerprint, "start": start_of(config), "loss": config.loss}
-    path = checkpoint.save(config.save_path, number, trainer, state)
+    state = {"rollout": number, "next_group": next_group, "fingerprint": journal.fingerprint}
+    path = checkpoint.save(config.save_path, number, trainer, state | kept_for_life(config))
     logger.info("checkpoint %s", path)
     if is_rank_zero():
         prune(config.save_path, config.keep_checkpoints)

@@ -112,10 +112,8 @@ async def collect_batch(
 
 def siblings(row: TrainingRow, group: int, count: int) -> Group:
     """Fresh Samples of one document; ``index`` is unique over the run."""
-    return [
-        Sample(row.prompt, row.label, dict(row.metadata), group_index=group, index=group * count + number)
-        for number in range(count)
-    ]
+    numbers = range(group * count, (group + 1) * count)
+    return [Sample(row.prompt, row.label, dict(row.metadata), group_index=group, index=n) for n in numbers]
 
 
 def training_sampling(config: Config, sample: Sample) -> dict[str, Any]:
@@ -169,9 +167,9 @@ class Rollouts:
         if known is not None:
             logger.info("rollout %d is replayed from the journal", number + 1)
             return known
-        began, tokens = time.monotonic(), self._sampled_tokens()
+        began, before = time.monotonic(), answered(self._background.loop)["sampled_tokens"]
         fresh = self._background.run(self._rollout(number, first_group))
-        if tokens := self._sampled_tokens() - tokens:
+        if tokens := answered(self._background.loop)["sampled_tokens"] - before:
             self.speed = {"tokens_per_second": tokens / (time.monotonic() - began)}
         forget_answers(self.config, number)  # first: a run killed in between samples the rollout again
         self.journal.write(number, fresh)
@@ -266,9 +264,6 @@ class Rollouts:
     def _args(self) -> SimpleNamespace:
         router = Endpoint(Dialect.VLLM, self.fleet.url, self.config.engine_max_len)
         return embedded_args(self.config, None if self.config.supervised else router)
-
-    def _sampled_tokens(self) -> int:
-        return answered(self._background.loop)["sampled_tokens"]
 
 
 async def run_sample(args: SimpleNamespace, sample: Sample, sampling: dict[str, Any]) -> Sample:

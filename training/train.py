@@ -13,6 +13,8 @@ of the loop, for rollout r:
     6. an evaluation on these engines every EVAL_INTERVAL rollouts (``evaluate.py``)
     7. a checkpoint every SAVE_INTERVAL rollouts: ``iter_<r>``
 
+Steps 3 and 4 are read in three files: ``learn`` below, ``trainer.py`` and ``loss.py``.
+
 LOSS=sft is the same loop on the replies that rows give: without 3 and 5, and with engines for evaluations alone.
 
 With ``--convert`` the last checkpoint is written as a Hugging Face folder. With ``--evaluate`` the engines of the run
@@ -33,10 +35,16 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..checkpoints.folders import latest, newest_of_run, number_of
-from ..checkpoints.hf_model import load_vocabulary, local_folder, with_engine_length, with_serving_length
+from ..checkpoints.hf_model import (
+    left_settings,
+    load_vocabulary,
+    local_folder,
+    with_engine_length,
+    with_serving_length,
+)
 from ..checkpoints.precision import with_train_dtype
 from ..config import Config, ConfigError, load_yaml, write_settings
 from ..data.training_file import DataSource
@@ -49,13 +57,11 @@ from ..system.process_environment import share_cores
 from ..system.signals import stop_if_asked, stop_on_signals
 from .evaluate import check_before, rows_of
 from .log import RunLog
-from .ranks import is_rank_zero, leave, other_ranks, with_train_procs
+from .ranks import broadcast, is_rank_zero, leave, other_ranks, with_train_procs
 from .resume import Rollout, resume, save
+from .rollouts import Rollouts
 from .rows import TrainRow, optimizer_steps, rows_from_train_data
 from .tries import trie_tokens
-
-if TYPE_CHECKING:
-    from .rollouts import Rollouts
 
 logger = logging.getLogger("mem_agent")
 
@@ -83,14 +89,18 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> b
         log = ending.enter_context(closing(RunLog(config, first, silent=not is_rank_zero())))
         source = None
         if is_rank_zero():
-            from .rollouts import Rollouts  # torch is imported with it
-
             source = ending.enter_context(closing(Rollouts(config, evaluate=evaluate)))
         ending.callback(log.enter, "ending")
         train_rollouts(config, source, log)
         if source is not None and (convert or evaluate):
+            from ..checkpoints.convert import convert as convert_checkpoint
+
             log.enter("converting")
-            model = convert_last(config)
+            last = latest(config.save_path)
+            assert last is not None, "a run that has ended has a checkpoint"
+            model = Path(config.save_path) / "hf" / last.name
+            convert_checkpoint(last, config.hf_ckpt, model, force=True)  # one that is there is of a run set back since
+            logger.info("converted %s", model)
             if evaluate:
                 stop_if_asked()
                 log.enter("evaluating")
@@ -114,6 +124,7 @@ def train_rollouts(config: Config, source: Rollouts | None, log: RunLog) -> None
         log.enter("sampling")
         began = time.monotonic()
         rollout = broadcast(source.rollout(number, next_group) if source is not None else None)
+        assert rollout is not None, "rank 0 gives it"
         next_group = rollout.next_group
         stop_if_asked()
         metrics = rollout.metrics | {"seconds/rollout": time.monotonic() - began}
@@ -136,34 +147,12 @@ def train_rollouts(config: Config, source: Rollouts | None, log: RunLog) -> None
         leave()
 
 
-def broadcast(rollout: Rollout | None) -> Rollout:
-    """Rank 0's rollout on every rank."""
-    from torch import distributed
-
-    box = [rollout]
-    distributed.broadcast_object_list(box, src=0)
-    assert box[0] is not None
-    return box[0]
-
-
 def sync(source: Rollouts | None, trainer: Any, version: int, *, evaluates: bool = False) -> float:
     """The policy's weights into every engine, under ``version``; seconds. Collective. LOSS=sft only evaluates them."""
     if trainer.config.supervised and not evaluates:
         return 0.0
     tensors = trainer.export_hf()
     return source.sync(tensors, version) if source is not None else 0.0
-
-
-def convert_last(config: Config) -> Path:
-    """The newest checkpoint as the Hugging Face folder that convert-to-hf.sh writes; it appears when it is whole."""
-    from ..checkpoints.convert import convert
-
-    newest = latest(config.save_path)
-    assert newest is not None
-    folder = Path(config.save_path) / "hf" / newest.name
-    convert(newest, config.hf_ckpt, folder, force=True)  # one that is there is of a run that was set back since
-    logger.info("converted %s", folder)
-    return folder
 
 
 # --- one rollout ----------------------------------------------------------------------------------------------------
@@ -235,9 +224,10 @@ def checked(config: Config) -> Config:
     for file in config.eval_files:
         check_own_tasks(rows_of(config, file)[0], config)
     folder = local_folder(config.hf_ckpt)
-    config = with_train_procs(config.replace(hf_ckpt=str(folder)), folder)
+    began = left_settings(config.save_path)
+    config = with_train_procs(config.replace(hf_ckpt=str(folder)), folder, began.get("TRAIN_PROCS", 0))
     if is_rank_zero():  # the others hear it from this one
-        config = with_train_dtype(config, folder, Path(config.save_path))
+        config = with_train_dtype(config, folder, began.get("TRAIN_DTYPE", "auto"))
     copies = config.train_procs // config.trainer_tp
     if config.step_trajectories < copies:
         raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")

@@ -32,24 +32,24 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from torch import Tensor
 
 from ..checkpoints import megatron_cpu
+from ..checkpoints.attention import DENSE, tree_seq_params
 from ..checkpoints.bridge import build_bridge, build_model, to_hf
-from ..checkpoints.checkpoint import TrainState, load_weights
+from ..checkpoints.checkpoint import load_weights
 from ..checkpoints.hf_folder import check_weights
 from ..checkpoints.lora import adapters_off, add_adapters, merged_weights
 from ..checkpoints.precision import train_dtype
 from ..checkpoints.torch_dist import stored_name
 from ..config import Config
-from .forward import response_log_probs
-from .loss import has_gradient, policy_loss, policy_metrics, row_weights, sft_loss, sft_metrics, token_batch
-from .ranks import join
+from .loss import has_gradient, policy_loss, policy_metrics, row_weights, sft_loss, sft_metrics, token_log_probs
+from .ranks import broadcast, join
 from .rows import TrainRow
-from .tries import rank_micro_batches
+from .tries import build_trie, rank_micro_batches
 
 BETA1 = 0.9
 """AdamW's first momentum."""
 
-LossFunction = Callable[[Tensor, Tensor, list[int]], tuple[Tensor, int, Tensor]]
-"""``(log_probs [n], entropy [n], row indices) -> (numerator, count, sums)``."""
+LossFunction = Callable[[Tensor, Tensor, list[int]], tuple[Tensor, Tensor]]
+"""``(log_probs [n], entropy [n], row indices) -> (numerator, sums)``."""
 
 
 class Trainer:
@@ -60,22 +60,32 @@ class Trainer:
         """
         megatron_cpu.prepare()
         join(config.trainer_tp)
-        config = _of_rank_zero(config)
-        self.config, self.share = config, share
-        self.state = TrainState()
-        self.bridge = build_bridge(config.hf_ckpt, ParallelStates.get_parallel_state(), dtype=train_dtype(config))
+        config = config.replace(train_dtype=broadcast(config.train_dtype))  # rank 0 has settled it
+        dtype = train_dtype(config)
+        self.config, self.share, self.lora_rank = config, share, config.lora_rank
+        self.steps = 0
+        """Optimizer steps taken with the training learning rate; warm-up counts these."""
+        self.bridge = build_bridge(config.hf_ckpt, ParallelStates.get_parallel_state(), dtype=dtype)
         if not config.torch_dist:
             check_weights(self.bridge.hf_config, config.hf_ckpt)
         self.model = self._starting_model()
-        self.lora: dict[str, float] | None = None
-        if config.lora_rank:
-            self.lora = {"rank": config.lora_rank}
-            add_adapters(self.model, config.lora_rank, lambda name: config.seed_for(f"lora/{name}"))
+        if self.lora_rank:
+            add_adapters(self.model, self.lora_rank, lambda name: config.seed_for(f"lora/{name}"))
         self.reference: GPTModel | None = None
         if config.compares_with_reference:
             # Without its adapters the policy is where it started.
-            self.reference = self.model if self.lora else self._starting_model().eval().requires_grad_(False)
-        self._add_optimizer()
+            self.reference = self.model if self.lora_rank else self._starting_model().eval().requires_grad_(False)
+        optimizer_config = OptimizerConfig(
+            optimizer="adam", lr=config.lr, weight_decay=config.weight_decay, adam_beta1=BETA1,
+            adam_beta2=config.adam_beta2, params_dtype=dtype, bf16=dtype is torch.bfloat16,
+            clip_grad=config.clip_grad or math.inf,  # infinity still measures the gradient norm, it only never clips
+            use_distributed_optimizer=False,
+        )
+        with megatron_cpu.device_mode():
+            ddp_config = DistributedDataParallelConfig(grad_reduce_in_fp32=True, overlap_grad_reduce=False)
+            self.ddp = DistributedDataParallel(self.model.config, ddp_config, self.model)
+            self.optimizer = get_megatron_optimizer(optimizer_config, [self.ddp])
+        self.model.config.finalize_model_grads_func = finalize_model_grads
 
     def _starting_model(self) -> GPTModel:
         model = build_model(self.bridge)
@@ -85,26 +95,6 @@ class Trainer:
             with torch.no_grad():
                 self.bridge.load_weights([model], self.config.hf_ckpt)
         return model
-
-    def _add_optimizer(self) -> None:
-        config = self.config
-        ddp_config = DistributedDataParallelConfig(grad_reduce_in_fp32=True, overlap_grad_reduce=False)
-        optimizer_config = OptimizerConfig(
-            optimizer="adam",
-            lr=config.lr,
-            weight_decay=config.weight_decay,
-            adam_beta1=BETA1,
-            adam_beta2=config.adam_beta2,
-            # Infinity still measures the gradient norm, it only never clips.
-            clip_grad=config.clip_grad or math.inf,
-            params_dtype=train_dtype(config),
-            bf16=train_dtype(config) is torch.bfloat16,
-            use_distributed_optimizer=False,
-        )
-        with megatron_cpu.device_mode():
-            self.ddp = DistributedDataParallel(self.model.config, ddp_config, self.model)
-            self.optimizer = get_megatron_optimizer(optimizer_config, [self.ddp])
-        self.model.config.finalize_model_grads_func = finalize_model_grads
 
     # --- forward passes ---------------------------------------------------------------------------------------------
 
@@ -122,8 +112,9 @@ class Trainer:
         mine: dict[int, list[float]] = {}
         model.eval()
         for batch in self._micro_batches(rows, range(len(rows))):
-            log_probs, _ = self._forward(model, rows, batch, self.config.temperature)
-            parts = log_probs.split([rows[i].response_length for i in batch])
+            packed = [rows[i] for i in batch]
+            log_probs, _ = self._forward(model, packed, self.config.temperature)
+            parts = log_probs.split([row.response_length for row in packed])
             mine.update({i: part.tolist() for i, part in zip(batch, parts, strict=True)})
         shares: list[Any] = [None] * parallel_state.get_data_parallel_world_size()
         torch.distributed.all_gather_object(shares, mine, group=parallel_state.get_data_parallel_group())
@@ -137,10 +128,35 @@ class Trainer:
         return [[chosen[i] for i in batch] for batch in plan[parallel_state.get_data_parallel_rank()]]
 
     def _forward(
-        self, model: Any, rows: Sequence[TrainRow], batch: list[int], temperature: float, with_entropy: bool = False
+        self, model: Any, rows: Sequence[TrainRow], temperature: float, with_entropy: bool = False
     ) -> tuple[Tensor, Tensor]:
-        packed = [rows[i] for i in batch]
-        return response_log_probs(model, packed, self.bridge.vocab_size, temperature, with_entropy, self.share)
+        """Log-probs and entropies of the response tokens of a pack of rows, both ``[n]``, row after row.
+
+        The pack is one sequence ``[1, t]`` of tries (``tries.py``), in which a prefix that rows share is encoded once.
+        Logits are computed only where a response token is predicted, so a long prompt costs no vocabulary-sized
+        memory, and once for rows that predict the same token in the same place: ``index_select`` adds up the gradients
+        of those rows.
+        """
+        trie, device = build_trie(rows, self.share), megatron_cpu.device()
+        tokens, positions, predicting, targets, places = (
+            torch.tensor(numbers, dtype=torch.long, device=device)
+            for numbers in (trie.tokens, trie.positions, trie.predicting, trie.targets, trie.places)
+        )
+        inner = getattr(model, "module", model)
+        with (
+            # The output layer sees the hidden states [t, 1, h] of predicting tokens only ...
+            inner.output_layer.register_forward_pre_hook(lambda _, x: (x[0].index_select(0, predicting), *x[1:])),
+            # ... and the rotary table [longest row, 1, 1, d] has an entry for each token of the pack.
+            inner.rotary_pos_emb.register_forward_hook(lambda _, __, table: table.index_select(0, positions)),
+        ):
+            logits = model(
+                input_ids=tokens[None], position_ids=positions[None], attention_mask=None,
+                packed_seq_params=tree_seq_params(trie.end, trie.deepest, device, DENSE if self.share else 0),
+            )
+        log_probs, entropy = token_log_probs(
+            logits[0].float(), targets, self.bridge.vocab_size, temperature, with_entropy
+        )
+        return log_probs.index_select(0, places), entropy.index_select(0, places)
 
     # --- optimizer steps --------------------------------------------------------------------------------------------
 
@@ -148,12 +164,10 @@ class Trainer:
     def learning_rate(self) -> float:
         """Of the next step, as Megatron's scheduler has it. LR 1, LR_WARMUP_STEPS=4: 0, 0.25, 0.5, 0.75, 1, 1 ..."""
         lr, warmup = self.config.lr, self.config.lr_warmup_steps
-        return lr * self.state.steps / warmup if self.state.steps < warmup else lr
+        return lr * self.steps / warmup if self.steps < warmup else lr
 
     def train_step(
-        self,
-        rows: Sequence[TrainRow],
-        old_log_probs: Sequence[Sequence[float]] | None,
+        self, rows: Sequence[TrainRow], old_log_probs: Sequence[Sequence[float]] | None,
         ref_log_probs: Sequence[Sequence[float]] | None = None,
     ) -> dict[str, float]:
         """One GRPO step on all rows of the step; the same rows, in the same order, on every rank.
@@ -165,17 +179,18 @@ class Trainer:
         assert (ref_log_probs is not None) == self.config.compares_with_reference, "one goes with the other"
         weights = row_weights(rows, self.config.loss_agg)
 
-        def loss(log_probs: Tensor, entropy: Tensor, batch: list[int]) -> tuple[Tensor, int, Tensor]:
-            mine, scales = [rows[i] for i in batch], [weights[i] for i in batch]
-            tokens = token_batch(
-                mine, scales, _picked(old_log_probs, batch), _picked(ref_log_probs, batch), log_probs.device
+        def loss(log_probs: Tensor, entropy: Tensor, batch: list[int]) -> tuple[Tensor, Tensor]:
+            def picked(values: Sequence[Any] | None) -> Any:
+                return values if values is None else [values[i] for i in batch]
+
+            return policy_loss(
+                log_probs, entropy, picked(rows), picked(weights), picked(old_log_probs), picked(ref_log_probs),
+                self.config,
             )
-            numerator, sums = policy_loss(log_probs, entropy, tokens, self.config)
-            return numerator, tokens.count, sums
 
         learned = [has_gradient(row, self.config.kl_coef) for row in rows]
         sums, step = self._step(rows, learned, loss, self.config.temperature, self.learning_rate, with_entropy=True)
-        self.state.steps += 1
+        self.steps += 1
         return policy_metrics(sums) | step
 
     def sft_step(self, rows: Sequence[TrainRow], lr: float | None = None) -> dict[str, float]:
@@ -186,17 +201,15 @@ class Trainer:
         Args:
             lr: None: that of the schedule, as in ``train_step``.
         """
-        if lr is None:
-            lr = self.learning_rate
-        self.state.steps += 1
+        lr = self.learning_rate if lr is None else lr
+        self.steps += 1
         rows = [row for row in rows if any(row.loss_mask)]
         if not rows:  # a step would still move weights by Adam's momentum and by weight decay
             return {"loss": 0.0, "tokens": 0.0, "grad_norm": 0.0, "lr": lr, "micro_batches": 0.0}
 
-        def loss(log_probs: Tensor, entropy: Tensor, batch: list[int]) -> tuple[Tensor, int, Tensor]:
+        def loss(log_probs: Tensor, entropy: Tensor, batch: list[int]) -> tuple[Tensor, Tensor]:
             mask = torch.tensor([float(m) for i in batch for m in rows[i].loss_mask], device=log_probs.device)
-            numerator, sums = sft_loss(log_probs, mask)
-            return numerator, int(mask.sum()), sums
+            return sft_loss(log_probs, mask)
 
         sums, step = self._step(rows, [True] * len(rows), loss, 1.0, lr, with_entropy=False)
         return sft_metrics(sums) | step
@@ -212,19 +225,17 @@ class Trainer:
             for batch in self._micro_batches(rows, [i for i, one in enumerate(learned) if one is with_gradient])
         ]
         # With fewer rows than ranks, an idle rank still joins the gradient reduction: it repeats a row for nothing.
-        idle = not batches
+        counts = 1.0 if batches else 0.0
         batches = batches or [([0], False)]
 
         def forward_step(remaining: Iterator[tuple[list[int], bool]], model: Any) -> tuple[Tensor, Callable]:
             batch, with_gradient = next(remaining)
             with torch.set_grad_enabled(with_gradient):
-                log_probs, entropy = self._forward(model, rows, batch, temperature, with_entropy)
+                log_probs, entropy = self._forward(model, [rows[i] for i in batch], temperature, with_entropy)
 
             def finish(log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-                numerator, count, sums = loss(log_probs, entropy, batch)
-                if idle:
-                    numerator, count, sums = numerator * 0.0, 0, sums * 0.0
-                return numerator, torch.tensor(count, dtype=torch.int, device=log_probs.device), sums
+                numerator, sums = (value * counts for value in loss(log_probs, entropy, batch))
+                return numerator, sums[-2].to(torch.int), sums
 
             return log_probs, finish
 
@@ -237,12 +248,8 @@ class Trainer:
             group["weight_decay"] = self.config.weight_decay * group["wd_mult"]
         with megatron_cpu.device_mode():
             sums_per_batch = get_forward_backward_func()(
-                forward_step_func=forward_step,
-                data_iterator=iter(batches),
-                model=[self.ddp],
-                num_microbatches=len(batches),
-                seq_length=self.config.packed_tokens,
-                micro_batch_size=1,
+                forward_step_func=forward_step, data_iterator=iter(batches), model=[self.ddp],
+                num_microbatches=len(batches), seq_length=self.config.packed_tokens, micro_batch_size=1,
             )
             _, grad_norm, _ = self.optimizer.step()
         sums = torch.stack(sums_per_batch).sum(0)
@@ -259,20 +266,9 @@ class Trainer:
         """
         first = torch.distributed.get_rank() == 0
         with megatron_cpu.device_mode():
-            pairs = self._merged_hf() if self.lora else self.bridge.export_weights([self.model])
+            pairs = self._merged_hf() if self.lora_rank else self.bridge.export_weights([self.model])
             return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in pairs if first}
 
     def _merged_hf(self) -> Iterator[tuple[str, Tensor]]:
         for name, weight in merged_weights(self.model):
             yield from to_hf(self.bridge, stored_name(name), weight.to(self.bridge.dtype))
-
-
-def _of_rank_zero(config: Config) -> Config:
-    """With the number format that rank 0 has settled."""
-    told = [config.train_dtype]
-    torch.distributed.broadcast_object_list(told, src=0)
-    return config.replace(train_dtype=told[0])
-
-
-def _picked(values: Sequence[Sequence[float]] | None, indices: Sequence[int]) -> list[Sequence[float]] | None:
-    return None if values is None else [values[i] for i in indices]

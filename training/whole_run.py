@@ -131,13 +131,10 @@ def convert(config: Config, model: Path, *options: str) -> int:
     if not config.hf_ckpt:
         raise ConfigError("set HF_CKPT to the Hugging Face folder that training started from")
 
-    def converting(arguments: Sequence[str]) -> int:
-        from ..checkpoints.convert import main  # which imports megatron-core for seconds
+    from ..checkpoints.convert import main  # which imports megatron-core for seconds
 
-        return main(arguments)
-
-    force = ["--force"] if flag("FORCE") else []
-    return command("convert", converting, "--input", config.save_path, "--hf", config.hf_ckpt, *options, *force)
+    force = ["--force"] * flag("FORCE")
+    return command("convert", main, "--input", config.save_path, "--hf", config.hf_ckpt, *options, *force)
 
 
 def pushing() -> list[str]:

@@ -1,5 +1,6 @@
-"""Checkpoints become Hugging Face folders bit for bit, or nothing at all."""
+"""torch_dist to Hugging Face, back, and the mean of several: bit for bit, and complete or not there at all."""
 
+import io
 import json
 import pickle
 import shutil
@@ -9,15 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint import FileSystemWriter, save_state_dict
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mem_agent.checkpoints import checkpoint, hf_folder
-from mem_agent.checkpoints.bridge import build_bridge
-from mem_agent.checkpoints.convert import convert, main
+from mem_agent.checkpoints import average, checkpoint, convert, hf_folder, hf_model
+from mem_agent.checkpoints import hf_to_torch_dist as release
+from mem_agent.checkpoints.bridge import build_bridge, expected_tensors
 from mem_agent.checkpoints.folders import TRACKER, CheckpointError
-from mem_agent.checkpoints.hf_folder import UnsupportedModel, check_weights
+from mem_agent.checkpoints.hf_folder import HfTensors, UnsupportedModel, check_weights
 from mem_agent.checkpoints.hf_model import load_vocabulary, refuse_foreign_code
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.checkpoints.torch_dist import ModelTensors
@@ -31,15 +32,38 @@ from mem_agent.training.trainer import Trainer
 Weights = dict[str, torch.Tensor]
 
 
+def read(folder: Path) -> Weights:
+    tensors = HfTensors(folder)
+    return {name: tensors.read(name) for name in tensors.shapes}
+
+
+def same(folder: Path, wanted: Weights) -> bool:
+    found = read(folder)
+    equal = [found[n].dtype == wanted[n].dtype and torch.equal(found[n], wanted[n]) for n in wanted if n in found]
+    return set(found) == set(wanted) and all(equal)
+
+
+def write(folder: Path, weights: Weights) -> None:
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def edit(folder: Path, file: str = "config.json", **change: object) -> None:
+    (folder / file).write_text(json.dumps(json.loads((folder / file).read_text()) | change))
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> tuple[Path, Path, Weights]:
     """(model folder, run folder with two checkpoints of it, its weights)."""
     folder = tmp_path_factory.mktemp("run")
-    model, release = make_tiny_model(folder / "model", tied=True), write_release(folder / "model", folder / "run")
+    model, first = make_tiny_model(folder / "model", tied=True), write_release(folder / "model", folder / "run")
     (folder / "run" / TRACKER).write_text("3")
-    shutil.copytree(release, release.with_name("iter_0000001"))
-    release.rename(release.with_name("iter_0000003"))
-    return model, folder / "run", load_file(model / "model.safetensors")
+    shutil.copytree(first, first.with_name("iter_0000001"))
+    first.rename(first.with_name("iter_0000003"))
+    return model, folder / "run", read(model)
 
 
 @pytest.fixture(scope="module")
@@ -55,19 +79,16 @@ def write_checkpoint(folder: Path, tensors: Weights) -> Path:
     return folder
 
 
-def same_weights(folder: Path, weights: Weights) -> bool:
-    found = {name: tensor for file in folder.glob("*.safetensors") for name, tensor in load_file(file).items()}
-    return set(found) == set(weights) and all(torch.equal(found[name], weights[name]) for name in weights)
+# --- to Hugging Face ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("architecture,tied", [("qwen3", True), ("qwen2", False), ("llama", True)])
-def test_a_trained_checkpoint_converts_bit_for_bit(tmp_path, architecture, tied):
-    model = make_tiny_model(tmp_path / "model", architecture=architecture, tied=tied, heads=4, kv_heads=2)
+def test_a_trained_checkpoint_converts_bit_for_bit(tmp_path):
+    model = make_tiny_model(tmp_path / "model", architecture="qwen2", heads=4, kv_heads=2)
     trainer = Trainer(make_config(model))
     train(trainer, make_rows(), 1)
     checkpoint.save(tmp_path / "run", 3, trainer, {})
-    assert convert(tmp_path / "run", model, tmp_path / "out") == tmp_path / "run" / "iter_0000003"
-    assert same_weights(tmp_path / "out", trainer.export_hf())
+    assert convert.convert(tmp_path / "run", model, tmp_path / "out") == tmp_path / "run" / "iter_0000003"
+    assert same(tmp_path / "out", trainer.export_hf())
     loaded: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not any(loaded[1].values())
     tokenizer, chat = AutoTokenizer.from_pretrained(tmp_path / "out"), [{"role": "user", "content": "Where is Anna?"}]
@@ -77,8 +98,8 @@ def test_a_trained_checkpoint_converts_bit_for_bit(tmp_path, architecture, tied)
 def test_shards_keep_to_their_size_and_are_indexed(run, tmp_path, monkeypatch):
     model, save_path, weights = run
     monkeypatch.setattr(hf_folder, "SHARD_SIZE", 50_000)
-    convert(save_path, model, tmp_path / "out")
-    assert same_weights(tmp_path / "out", weights)
+    convert.convert(save_path, model, tmp_path / "out")
+    assert same(tmp_path / "out", weights)
     index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
     assert set(index["weight_map"]) == set(weights)
     assert index["metadata"]["total_size"] == sum(t.nbytes for t in weights.values())
@@ -88,21 +109,20 @@ def test_shards_keep_to_their_size_and_are_indexed(run, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("options,written", [
-    ([], ["iter_0000003"]), (["--iteration", "1"], ["iter_0000001"]),
-    (["--iteration", "iter_0000001"], ["iter_0000001"]), (["--all"], ["iter_0000001", "iter_0000003"]),
+    ([], ["iter_0000003"]), (["--iteration", "1"], ["iter_0000001"]), (["--all"], ["iter_0000001", "iter_0000003"]),
     (["--average", "1", "3"], ["average_1_3", "iter_0000001", "iter_0000003"]),
 ])
 def test_one_checkpoint_several_or_their_mean(run, tmp_path, capsys, options, written):
     model, save_path, weights = run
     arguments = ["--input", str(shutil.copytree(save_path, tmp_path / "run")), "--hf", str(model), *options]
-    assert main(arguments) == 0
+    assert convert.main(arguments) == 0
     models = sorted((tmp_path / "run" / "hf").iterdir())
-    assert [folder.name for folder in models] == written and all(same_weights(folder, weights) for folder in models)
-    assert main([*arguments[:4], "--iteration", "4"]) == 1 and "iter_0000003" in capsys.readouterr().err
-    assert main([*arguments[:4], "--all", "--output", str(tmp_path / "out")]) == 1
+    assert [folder.name for folder in models] == written and all(same(folder, weights) for folder in models)
+    assert convert.main([*arguments[:4], "--iteration", "4"]) == 1 and "iter_0000003" in capsys.readouterr().err
+    assert convert.main([*arguments[:4], "--all", "--output", str(tmp_path / "out")]) == 1
 
 
-@pytest.mark.parametrize("prefix,per_layer", [("", True), ("module.", False), ("model.module.", True)])
+@pytest.mark.parametrize("prefix,per_layer", [("module.", False), ("model.module.", True)])
 def test_all_namings_and_paddings_of_a_checkpoint_are_read(run, stored, tmp_path, prefix, per_layer):
     embedding = stored["embedding.word_embeddings.weight"]
     tensors = stored | {"embedding.word_embeddings.weight": torch.cat([embedding, torch.ones(128, 64)])}
@@ -113,8 +133,8 @@ def test_all_namings_and_paddings_of_a_checkpoint_are_read(run, stored, tmp_path
         tensors |= {f"decoder.layers.{parameter}": tensor for parameter, tensor in layers.items()}
     named = {prefix + name: tensor for name, tensor in tensors.items()}
     named |= {"optimizer.state.exp_avg.decoder.final_layernorm.weight": torch.zeros(64), "rng_state": torch.zeros(3)}
-    convert(write_checkpoint(tmp_path / "iter_0000001", named), run[0], tmp_path / "out")
-    assert same_weights(tmp_path / "out", run[2])
+    convert.convert(write_checkpoint(tmp_path / "iter_0000001", named), run[0], tmp_path / "out")
+    assert same(tmp_path / "out", run[2])
 
 
 LAYER, OUTPUT_LAYER = "decoder.layers.1.mlp.linear_fc2.weight", "output_layer.weight"
@@ -125,7 +145,7 @@ def test_what_does_not_fit_is_named_in_one_line_and_nothing_is_written(run, stor
     changed = {key: tensor for key, tensor in stored.items() if key != name}
     changed |= {name: torch.zeros(shape)} if shape else {}
     source = write_checkpoint(tmp_path / "iter_0000001", changed)
-    assert main(["--input", str(source), "--hf", str(run[0]), "--output", str(tmp_path / "out")]) == 1
+    assert convert.main(["--input", str(source), "--hf", str(run[0]), "--output", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
     assert name in error and "HF_CKPT" in error and error.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["iter_0000001"]
@@ -136,23 +156,16 @@ def test_an_existing_output_is_replaced_only_when_forced_and_by_a_whole_one(run,
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "precious").write_text("")
     with pytest.raises(CheckpointError, match="FORCE=1"):
-        convert(save_path, model, tmp_path / "out")
-
-    def full(*_args, **_kwargs):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch, pytest.raises(DiskFull, match=r"out.*No space left"):
-        patch.setattr("mem_agent.checkpoints.hf_folder.save_file", full)
-        convert(save_path, model, tmp_path / "out", force=True)
+        convert.convert(save_path, model, tmp_path / "out")
+    with monkeypatch.context() as patch, pytest.raises(DiskFull, match="out"):
+        patch.setattr(hf_folder, "save_file", full)
+        convert.convert(save_path, model, tmp_path / "out", force=True)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["out", "precious"]
-    convert(save_path, model, tmp_path / "out", force=True)
-    assert same_weights(tmp_path / "out", weights) and [path.name for path in tmp_path.iterdir()] == ["out"]
+    convert.convert(save_path, model, tmp_path / "out", force=True)
+    assert same(tmp_path / "out", weights) and [path.name for path in tmp_path.iterdir()] == ["out"]
     assert not (tmp_path / "out" / "precious").exists()
     with pytest.raises(CheckpointError, match=r"/out: .*/out;"):
-        convert(save_path, tmp_path / "out", tmp_path / "out", force=True)
-
-
-# --- .metadata, which is a pickle -----------------------------------------------------------------------------------
+        convert.convert(save_path, tmp_path / "out", tmp_path / "out", force=True)
 
 
 class FromAnotherMegatron:
@@ -161,29 +174,24 @@ class FromAnotherMegatron:
     __module__ = "megatron.of_the_future"
 
 
-def with_planner_data(run: Path, folder: Path, value: object) -> Path:
-    source = shutil.copytree(run / "iter_0000003", folder / "iter_0000003")
-    metadata = pickle.loads((source / ".metadata").read_bytes())
-    metadata.planner_data = value
-    (source / ".metadata").write_bytes(pickle.dumps(metadata))
-    return source
-
-
-def test_unknown_classes_of_megatron_are_read_as_nothing(run, tmp_path, monkeypatch):
+def test_of_the_pickled_metadata_unknown_classes_of_megatron_are_nothing_and_others_do_not_run(
+    run, tmp_path, monkeypatch
+):
     model, save_path, weights = run
+    source = shutil.copytree(save_path / "iter_0000003", tmp_path / "iter_0000003")
+    metadata = pickle.loads((source / ".metadata").read_bytes())
     module: Any = type(sys)("megatron.of_the_future")
     module.FromAnotherMegatron = FromAnotherMegatron
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "megatron.of_the_future", module)
-        source = with_planner_data(save_path, tmp_path, FromAnotherMegatron())
-    convert(source, model, tmp_path / "out")
-    assert same_weights(tmp_path / "out", weights)
-
-
-def test_nothing_runs(run, tmp_path):
-    source = with_planner_data(run[1], tmp_path, Attack(tmp_path / "victim"))
+        metadata.planner_data = FromAnotherMegatron()
+        (source / ".metadata").write_bytes(pickle.dumps(metadata))
+    convert.convert(source, model, tmp_path / "out")
+    assert same(tmp_path / "out", weights)
+    metadata.planner_data = Attack(tmp_path / "victim")
+    (source / ".metadata").write_bytes(pickle.dumps(metadata))
     with pytest.raises(CheckpointError, match=r"\.metadata"):
-        convert(source, run[0], tmp_path / "out")
+        convert.convert(source, model, tmp_path / "other")
     assert not (tmp_path / "victim").exists()
 
 
@@ -194,8 +202,7 @@ def test_python_that_comes_with_a_model_runs_only_where_it_is_trusted(run, tmp_p
     model = shutil.copytree(run[0], tmp_path / "mine")
     (model / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     for name, kind in (("config.json", "AutoConfig"), ("tokenizer_config.json", "AutoTokenizer")):
-        settings = json.loads((model / name).read_text()) | {"auto_map": {kind: "mine.Mine"}, "model_type": "mine"}
-        (model / name).write_text(json.dumps(settings | {"tokenizer_class": "Mine"}))
+        edit(model, name, auto_map={kind: "mine.Mine"}, model_type="mine", tokenizer_class="Mine")
     with pytest.raises(ConfigError, match=r"config\.json .*TRUST_REMOTE_CODE=1"):
         refuse_foreign_code(model, False)
     refuse_foreign_code(model, True)
@@ -217,6 +224,136 @@ FULL = ["full_attention"] * 3
 def test_weights_that_are_not_those_of_the_config_are_named(run, tmp_path, change, message):
     model = shutil.copytree(run[0], tmp_path / "model")
     check_weights(build_bridge(model).hf_config, model)
-    (model / "config.json").write_text(json.dumps(json.loads((model / "config.json").read_text()) | change))
+    edit(model, **change)
     with pytest.raises(UnsupportedModel, match=message):
         check_weights(build_bridge(model).hf_config, model)
+
+
+# --- to torch_dist --------------------------------------------------------------------------------------------------
+
+
+def cast_and_split(folder: Path, dtype: torch.dtype) -> Weights:
+    """The weights in two files and an index, with a file beside them that does not belong."""
+    tensors = {name: tensor.to(dtype) for name, tensor in read(folder).items()}
+    names = {name: f"part-{number % 2}.safetensors" for number, name in enumerate(tensors)}
+    for file in set(names.values()):
+        save_file({name: tensors[name] for name in tensors if names[name] == file}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    edit(folder, dtype=str(dtype).removeprefix("torch."))
+    return tensors
+
+
+@pytest.mark.parametrize("architecture,tied,dtype", [
+    ("qwen2", False, torch.float32), ("qwen3", True, torch.bfloat16), ("llama", True, torch.bfloat16),
+    ("llama", False, torch.float16),
+])
+def test_every_architecture_comes_back_bit_for_bit(tmp_path, architecture, tied, dtype):
+    model = make_tiny_model(tmp_path / "hf", architecture=architecture, tied=tied, vocab=501, heads=4, kv_heads=2)
+    wanted = cast_and_split(model, dtype)
+    folder = write_release(model, tmp_path / "out")
+    assert ModelTensors(folder).shapes == expected_tensors(build_bridge(model))
+    convert.convert(tmp_path / "out", model, tmp_path / "back")
+    assert same(tmp_path / "back", wanted)
+
+
+def test_the_number_format_can_be_chosen_and_must_be_when_there_are_several(tmp_path):
+    model = make_tiny_model(tmp_path / "hf")
+    folder = write_release(model, tmp_path / "out", dtype="bfloat16")
+    convert.convert(folder, model, tmp_path / "back", dtype="bfloat16")
+    assert same(tmp_path / "back", {name: tensor.bfloat16() for name, tensor in read(model).items()})
+    assert json.loads((tmp_path / "back" / "config.json").read_text())["dtype"] == "bfloat16"
+    mixed = load_file(model / "model.safetensors")
+    write(model, mixed | {"model.norm.weight": mixed["model.norm.weight"].half()})
+    with pytest.raises(CheckpointError, match="--dtype"):
+        write_release(model, tmp_path / "mixed")
+    write_release(model, tmp_path / "mixed", dtype="float32")
+
+
+def test_the_layout_is_that_of_the_hosts_own_tool(tmp_path):
+    folder = write_release(make_tiny_model(tmp_path / "hf", architecture="qwen2"), tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [TRACKER, "release"]
+    assert (tmp_path / "out" / TRACKER).read_text() == "release"
+    assert {path.name for path in folder.iterdir()} == {".metadata", "__0_0.distcp", "common.pt", "metadata.json"}
+    assert json.loads((folder / "metadata.json").read_text())["sharded_backend"] == "torch_dist"
+    common = torch.load(folder / "common.pt", weights_only=False)
+    assert common["checkpoint_version"] == 3.0 and common["content_metadata"]["singleton_local_shards"] is False
+    assert (common["args"].num_layers, common["args"].vocab_size) == (2, 512)
+    metadata = pickle.loads((folder / ".metadata").read_bytes())
+    entries = metadata.state_dict_metadata.items()
+    assert {key: tuple(entry.size) for key, entry in entries if "_extra_state" not in key} == {
+        "embedding.word_embeddings.weight": (512, 64),
+        "output_layer.weight": (512, 64),
+        "decoder.final_layernorm.weight": (64,),
+        "decoder.layers.self_attention.linear_qkv.weight": (2, 128, 64),
+        "decoder.layers.self_attention.linear_qkv.bias": (2, 128),
+        "decoder.layers.self_attention.linear_qkv.layer_norm_weight": (2, 64),
+        "decoder.layers.self_attention.linear_proj.weight": (2, 64, 64),
+        "decoder.layers.mlp.linear_fc1.weight": (2, 256, 64),
+        "decoder.layers.mlp.linear_fc1.layer_norm_weight": (2, 64),
+        "decoder.layers.mlp.linear_fc2.weight": (2, 64, 128),
+    }
+    # What a Transformer Engine model asks for is there, and empty.
+    states = {index.fqn: info for index, info in metadata.storage_data.items() if "_extra_state" in index.fqn}
+    layer = ("linear_qkv", "linear_proj", "core_attention", "q_layernorm", "k_layernorm", "linear_fc1", "linear_fc2")
+    asked = [f"{'mlp' if 'fc' in module else 'self_attention'}.{module}" for module in layer]
+    names = {f"decoder.layers.{module}._extra_state/shard_{i}_2" for module in asked for i in range(2)}
+    assert set(states) == names | {"decoder.final_layernorm._extra_state/shard_0_1"}
+    data = (folder / "__0_0.distcp").read_bytes()
+    for info in states.values():
+        state = torch.load(io.BytesIO(data[info.offset : info.offset + info.length]), weights_only=True)
+        assert len(state) == 1 and state[0].numel() == 0 and state[0].dtype == torch.uint8
+
+
+def test_a_release_is_replaced_when_forced_and_by_a_whole_one_and_a_run_never(run, tmp_path, monkeypatch, capsys):
+    model, save_path, _ = run
+    monkeypatch.setattr(hf_model, "snapshot_download", lambda name, **_: str(model) if name == "Org/Name" else "")
+    arguments = ["--hf", "Org/Name", "--output", str(tmp_path / "out")]
+    assert [release.main(each) for each in (arguments, arguments, [*arguments, "--force"])] == [0, 1, 0]
+    before = (tmp_path / "out" / "release" / "__0_0.distcp").read_bytes()
+    monkeypatch.setattr(release, "from_hf", full)
+    assert release.main([*arguments, "--force"]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [TRACKER, "release"]
+    assert (tmp_path / "out" / "release" / "__0_0.distcp").read_bytes() == before
+    with pytest.raises(CheckpointError, match="run"):
+        write_release(model, save_path, force=True)
+    assert (save_path / TRACKER).read_text() == "3"
+
+
+# --- the mean of several --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory) -> list[Path]:
+    """Folders of one model in bfloat16 that differ in their weights and in who wrote them."""
+    folders = [make_tiny_model(tmp_path_factory.mktemp("iter"), seed) for seed in range(3)]
+    for number, folder in enumerate(folders):
+        write(folder, {name: tensor.bfloat16() for name, tensor in read(folder).items()})
+        edit(folder, dtype="bfloat16", transformers_version=f"5.{number}")
+    return folders
+
+
+def test_the_mean_is_taken_in_float32_and_cast_back(three, tmp_path):
+    average.average(three, tmp_path / "out")
+    first, second, third = map(read, three)
+    means = {name: (first[name].float() + second[name].float() + third[name].float()) / 3 for name in first}
+    assert same(tmp_path / "out", {name: mean.bfloat16() for name, mean in means.items()})
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").encode("Anna") != []
+
+
+NORM = torch.zeros(64, dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("change,message", [
+    (lambda f: write(f, read(f) | {"model.norm.weight": NORM.repeat(2)}), "model.norm.weight"),
+    (lambda f: write(f, read(f) | {"model.norm.weight": NORM.float()}), "model.norm.weight"),
+    (lambda f: write(f, read(f) | {"model.norm.weight": NORM * float("nan")}), "model.norm.weight"),
+    (lambda f: edit(f, rms_norm_eps=0.5), "rms_norm_eps"),
+    (lambda f: (f / "config.json").write_text("{"), "config.json"),
+])
+def test_of_another_or_a_diverged_model_there_is_no_mean(three, tmp_path, change, message, capsys):
+    change(odd := shutil.copytree(three[2], tmp_path / "odd"))
+    assert average.main(["--inputs", *map(str, three[:2]), str(odd), "--output", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1, error
+    assert [path.name for path in tmp_path.iterdir()] == ["odd"]

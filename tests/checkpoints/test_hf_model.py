@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from mem_agent.checkpoints import average, convert
-from mem_agent.checkpoints.hf_model import config_for_model, model_settings
+from mem_agent.checkpoints.hf_model import config_for_model
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.config import Config, ConfigError, write_settings
 from mem_agent.serving import serve_engines
@@ -51,10 +51,9 @@ def test_a_model_takes_along_how_its_agent_reads_and_nothing_else(start, tmp_pat
     assert line.startswith(f"settings from {moved}/mem_agent.yaml: AGENT=gated MEM_CHUNK_TOKENS=20 ")
 
 
-def test_a_run_that_left_no_settings_converts_without_and_says_so(start, tmp_path, capsys):
+def test_a_run_that_left_no_settings_converts_without(start, tmp_path, capsys):
     assert convert.main(make_run(start, tmp_path)) == 0
-    assert capsys.readouterr().out.splitlines()[1].endswith("mem_agent.yaml")
-    assert model_settings(tmp_path / "out") == {} and not list((tmp_path / "out").glob("mem_agent*"))
+    assert "mem_agent.yaml" in capsys.readouterr().out and not list((tmp_path / "out").glob("mem_agent*"))
 
 
 def test_an_average_has_the_settings_that_its_inputs_share(start, tmp_path, capsys):
@@ -62,14 +61,12 @@ def test_an_average_has_the_settings_that_its_inputs_share(start, tmp_path, caps
     for number, chunk in enumerate((20, 20, 30)):
         settings = {"mem_chunk_tokens": chunk, "mem_prompts": str(tmp_path / "p.yaml")}
         assert convert.main(make_run(start, tmp_path / str(number), **settings)) == 0
-    inputs = [str(tmp_path / str(number) / "out") for number in range(3)]
-    assert average.main(["--inputs", *inputs[:2], "--output", str(tmp_path / "same")]) == 0
+    inputs = [tmp_path / str(number) / "out" for number in range(3)]
+    average.average(inputs[:2], tmp_path / "same")
     for name in ("mem_agent.yaml", "mem_agent_prompts.yaml"):
-        assert (tmp_path / "same" / name).read_bytes() == (tmp_path / "0" / "out" / name).read_bytes()
-    capsys.readouterr()
-    assert average.main(["--inputs", *inputs, "--output", str(tmp_path / "other")]) == 0
-    warned = capsys.readouterr().err
-    assert not list((tmp_path / "other").glob("mem_agent*")) and warned.startswith("warning: ")
+        assert (tmp_path / "same" / name).read_bytes() == (inputs[0] / name).read_bytes()
+    average.average(inputs, tmp_path / "other")
+    assert not list((tmp_path / "other").glob("mem_agent*")) and "warning: " in capsys.readouterr().err
 
 
 # --- who reads them -------------------------------------------------------------------------------------------------

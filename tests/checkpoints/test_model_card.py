@@ -10,15 +10,7 @@ from huggingface_hub import RepoUrl
 from huggingface_hub.errors import HTTPError, LocalTokenNotFoundError
 
 from mem_agent.checkpoints import model_card
-from mem_agent.checkpoints.model_card import (
-    CARD,
-    card_of_mean,
-    card_of_run,
-    check_push,
-    command,
-    push,
-    with_evaluation,
-)
+from mem_agent.checkpoints.model_card import CARD, card_of_mean, card_of_run, command, with_evaluation
 from mem_agent.config import SETTINGS_FILE, Config
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.stage_rows import write_rows
@@ -102,47 +94,29 @@ def test_the_start_is_named_by_its_hub_id_or_its_folder(run, tmp_path, monkeypat
     assert "c1899" not in card and "/home/me" not in card
 
 
-@pytest.mark.parametrize("value,shown", [
-    ("path='/home/me/private/prompts.yaml', n=3", "path='prompts.yaml', n=3"),
-    ("a=1,b=/tmp/private/x.json:y=/var/tmp/private/z", "a=1,b=x.json:y=z"),
-    ("http://host/v1/chat Org/Model 1/2 a/b", "http://host/v1/chat Org/Model 1/2 a/b"),
-])
-def test_paths_of_the_machine_are_shown_by_their_last_part(run, value, shown):
-    leave(run, agent_args=f"x={value}")
-    assert f"\n| `AGENT_ARGS` | `x={shown}` |\n" in card_of_run(run, "iter_2", "")
+def test_paths_of_the_machine_are_shown_by_their_last_part(run):
+    leave(run, agent_args="a=http://host/v1/chat Org/Model,b=/tmp/private/x.json:y=/var/tmp/private/z")
+    assert "\n| `AGENT_ARGS` | `a=http://host/v1/chat Org/Model,b=x.json:y=z` |\n" in card_of_run(run, "iter_2", "")
 
 
 # --- to the hub -----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def api(monkeypatch):
+def test_the_whole_folder_goes_to_the_hub_in_one_commit_or_one_line_says_why_not(monkeypatch, tmp_path):
+    """Without the token, which an error may quote; and a bad name is refused before any work."""
     api = Mock()
     api.create_repo.return_value = RepoUrl("https://huggingface.co/ORG/NAME")
     monkeypatch.setattr(model_card, "HfApi", lambda: api)
-    return api
-
-
-def test_the_whole_folder_goes_in_one_commit(api, tmp_path):
-    assert push(tmp_path, "ORG/NAME", private=True) == "https://huggingface.co/ORG/NAME"
+    with pytest.raises(MemAgentError, match="a/b/c"):
+        model_card.check_push("a/b/c")
+    assert not api.method_calls
+    assert model_card.push(tmp_path, "ORG/NAME", private=True) == "https://huggingface.co/ORG/NAME"
     api.create_repo.assert_called_once_with("ORG/NAME", private=True, exist_ok=True)
     uploaded = api.upload_folder.call_args.kwargs
     assert (uploaded["repo_id"], uploaded["folder_path"]) == ("ORG/NAME", tmp_path)
-
-
-@pytest.mark.parametrize("error", [
-    LocalTokenNotFoundError("no token"), OSError("no route"), HTTPError("connection\nlost"),
-    HTTPError("Illegal header value b'Bearer hf_secret\\x01'"),
-])
-def test_a_hub_that_refuses_is_one_line_without_the_token(api, error, tmp_path):
-    api.whoami.side_effect = api.create_repo.side_effect = error
-    for call in (lambda: check_push("ORG/NAME"), lambda: push(tmp_path, "ORG/NAME", private=False)):
-        with pytest.raises(MemAgentError, match=r"ORG/NAME.*HF_TOKEN") as told:
-            call()
-        assert "hf_secret" not in str(told.value) and "\n" not in str(told.value)
-
-
-def test_a_name_that_the_hub_does_not_take_is_refused_before_any_work(api):
-    with pytest.raises(MemAgentError, match="a/b/c"):
-        check_push("a/b/c")
-    assert not api.method_calls
+    for error in (LocalTokenNotFoundError("no token"), HTTPError("Illegal\nvalue b'Bearer hf_secret\\x01'")):
+        api.whoami.side_effect = api.create_repo.side_effect = error
+        for call in (model_card.check_push, lambda repo: model_card.push(tmp_path, repo, private=False)):
+            with pytest.raises(MemAgentError, match=r"ORG/NAME.*HF_TOKEN") as told:
+                call("ORG/NAME")
+            assert "hf_secret" not in str(told.value) and "\n" not in str(told.value)

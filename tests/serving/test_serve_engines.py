@@ -5,7 +5,8 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
+
+import psutil
 
 from mem_agent.config import Config
 from mem_agent.serving import serve_engines
@@ -31,20 +32,12 @@ def test_serve_announces_its_url_and_stops_cleanly_on_sigterm(stubs, model, tmp_
         assert ready[0] == "READY" and (tmp_path / "url").read_text().strip() == ready[1]
         with urllib.request.urlopen(ready[1] + "/list_workers") as reply:
             assert len(json.load(reply)["urls"]) == 1
-        children = [int(s.parent.name) for s in Path("/proc").glob("[0-9]*/status")
-                    if f"PPid:\t{serving.pid}\n" in _read(s)]
+        children = [child.pid for child in psutil.Process(serving.pid).children()]
         assert len(children) == 2
         serving.terminate()
         assert serving.wait(HANGS_AFTER_S) == 0
     wait_for(lambda: all(group_members(g) == [] for g in children))
     assert not (tmp_path / "url").exists()
-
-
-def _read(status: Path) -> str:
-    try:
-        return status.read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
 
 
 def test_a_bad_model_folder_or_port_is_one_line(model, tmp_path, capsys):

@@ -7,7 +7,7 @@ from mem_agent.checkpoints import precision
 from mem_agent.checkpoints.checkpoint import load, save
 from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.checkpoints.precision import with_train_dtype
-from mem_agent.config import Config, write_settings
+from mem_agent.config import Config
 from mem_agent.serving.servers import engine_options
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
@@ -37,11 +37,10 @@ def test_losses_and_gradients_are_those_of_float32_within_its_eight_bits(model, 
 
 def test_steps_too_small_for_bfloat16_add_up_in_the_master_weights(model):
     """Weights of about 0.02 have steps of 1e-4 in bfloat16; ten of 2e-5 move nearly half of them."""
-    slow = trainer(model, lr=2e-5)
-    before = {name: tensor.clone() for name, tensor in slow.export_hf().items()}
+    slow, name = trainer(model, lr=2e-5), "model.layers.0.mlp.down_proj.weight"
+    before = slow.export_hf()[name].clone()
     train(slow, make_rows(vocab=513), 10)
-    name = "model.layers.0.mlp.down_proj.weight"
-    assert (slow.export_hf()[name] != before[name]).float().mean() > 0.3
+    assert (slow.export_hf()[name] != before).float().mean() > 0.3
 
 
 def test_a_resumed_run_goes_on_bit_for_bit_in_the_format_it_began_with(model, tmp_path):
@@ -55,18 +54,16 @@ def test_a_resumed_run_goes_on_bit_for_bit_in_the_format_it_began_with(model, tm
         load(tmp_path, trainer(model, "float32"))
 
 
-@pytest.mark.parametrize("parameters,rate,expected", [
-    (135_000_000, 5.0, "bfloat16"), (135_000_000, 1.9, "float32"), (2_500_000, 5.0, "float32"),
+@pytest.mark.parametrize("given,began,parameters,rate,expected", [
+    ("auto", "auto", 135_000_000, 5.0, "bfloat16"), ("auto", "auto", 135_000_000, 1.9, "float32"),
+    ("auto", "auto", 2_500_000, 5.0, "float32"),
+    ("auto", "bfloat16", 0, 1.0, "bfloat16"), ("float32", "bfloat16", 0, 1.0, "float32"),  # a run that continues
 ])
-def test_auto_takes_it_for_large_models_where_it_is_twice_as_fast(model, monkeypatch, parameters, rate, expected):
+def test_auto_is_bfloat16_for_large_models_where_it_is_twice_as_fast(
+    model, monkeypatch, given, began, parameters, rate, expected
+):
     monkeypatch.setattr(precision, "parameter_count", lambda config: parameters)
     monkeypatch.setattr(precision, "product_rate", lambda dtype: rate if dtype == torch.bfloat16 else 1.0)
-    settled = with_train_dtype(Config(), model)
+    settled = with_train_dtype(Config(train_dtype=given), model, began)
     options = engine_options(settled, "cpu")
     assert settled.train_dtype == expected == options[options.index("--dtype") + 1]
-
-
-def test_a_run_keeps_what_it_began_with(model, tmp_path):
-    write_settings(Config(save_path=str(tmp_path), train_dtype="bfloat16"))
-    assert with_train_dtype(Config(), model, tmp_path).train_dtype == "bfloat16"
-    assert with_train_dtype(Config(train_dtype="float32"), model, tmp_path).train_dtype == "float32"

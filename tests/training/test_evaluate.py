@@ -9,12 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from mem_agent import eval_ruler_hqa
+from mem_agent.checkpoints import convert
 from mem_agent.config import Config
 from mem_agent.evaluation.questions import EvalError
-from mem_agent.evaluation.results import read_rows
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
-from mem_agent.training import rollouts
 from mem_agent.training import train as loop
 from mem_agent.training.evaluate import check_before, evaluate_between, evaluate_model
 
@@ -63,14 +62,13 @@ def turns(router):
     return sum("seed" in request["sampling_params"] for request in router.requests)
 
 
-def test_a_model_is_evaluated_once_and_what_is_complete_is_not_asked_again(config, router, tmp_path, monkeypatch):
+def test_a_model_is_evaluated_once_and_what_is_complete_is_not_asked_again(config, router, monkeypatch):
     monkeypatch.setattr(eval_ruler_hqa, "LOOK_EVERY_S", 0.01)
     check_before(config)
     fleet, router.delay = Fleet(router), 0.2
     for _ in range(2):
         table = asyncio.run(evaluate_model(config, fleet, "before", POCKET / "start"))
         assert "| before | 1 | 1 | 0 | 0 |" in table and turns(router) == 2 and fleet.looks > 1
-    assert len(read_rows(tmp_path / "run" / "eval" / "before", "1")) == 1
     with pytest.raises(EvalError, match="SEED"):
         check_before(config.replace(seed=9))
     with pytest.raises(FleetError):  # engines that cannot be kept alive
@@ -109,33 +107,13 @@ def test_rows_of_a_file_are_asked_through_the_hooks_and_again_where_an_engine_di
 # --- in a run -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss,evaluates,versions", [
-    ("grpo", False, ["4"]), ("sft", False, []), ("sft", True, ["4"]),
-])
-def test_engines_get_weights_once_and_under_sft_only_to_be_evaluated(
-    loss, evaluates, versions, config, tmp_path, monkeypatch
-):
-    given, weights = [], {"a": object()}
-
-    class Engines:
-        def __init__(self, config, model):
-            pass
-
-        async def start(self):
-            pass
-
-        async def sync_weights(self, tensors, version):
-            assert tensors is weights
-            given.append(version)
-
-        stop = start
-
-    monkeypatch.setattr(rollouts, "Fleet", Engines)
-    run = config.replace(loss=loss, train_data=str(tmp_path / "dev.jsonl"))
-    source = rollouts.Rollouts(run)
-    loop.sync(source, SimpleNamespace(config=run, export_hf=lambda: weights), 4, evaluates=evaluates)
-    source.close()
-    assert given == versions
+@pytest.mark.parametrize("loss,evaluates,given", [("grpo", False, True), ("sft", False, False), ("sft", True, True)])
+def test_under_sft_engines_get_weights_only_to_be_evaluated(loss, evaluates, given, config):
+    weights, sent = {"a": object()}, []
+    source = SimpleNamespace(sync=lambda tensors, version: sent.append((tensors, version)))
+    loop.sync(source, SimpleNamespace(config=config.replace(loss=loss), export_hf=lambda: weights), 4,
+              evaluates=evaluates)
+    assert sent == [(weights, 4)] * given
 
 
 class Source:
@@ -157,15 +135,17 @@ class Source:
 
 
 @pytest.mark.parametrize("options,calls", [
-    ({"evaluate": True}, ["before", "ready", "sync 2", "after-iter_0000001 iter_0000001", "closed"]),
-    ({"convert": True}, ["ready", "sync 2", "closed"]),
+    ({"evaluate": True}, ["before", "ready", "sync 2", "converted", "after-iter_0000001 iter_0000001", "closed"]),
+    ({"convert": True}, ["ready", "sync 2", "converted", "closed"]),
+    ({}, ["ready", "sync 2", "closed"]),
 ])
 def test_a_run_evaluates_before_its_first_weights_and_after_its_last(options, calls, config, monkeypatch):
-    monkeypatch.setattr(rollouts, "Rollouts", Source)
+    monkeypatch.setattr(loop, "Rollouts", Source)
     monkeypatch.setattr("mem_agent.training.trainer.Trainer", lambda config: None)
     monkeypatch.setattr(loop, "resume", lambda config, trainer: (config.num_rollout, 0))
     monkeypatch.setattr(loop, "sync", lambda source, trainer, version: source.calls.append(f"sync {version}"))
-    monkeypatch.setattr(loop, "convert_last", lambda config: Path("hf/iter_0000001"))
+    monkeypatch.setattr(loop, "latest", lambda folder: Path("iter_0000001"))
+    monkeypatch.setattr(convert, "convert", lambda *_, **__: Source.made.calls.append("converted"))
     assert loop.train(config.replace(num_rollout=2), **options)
     assert Source.made.calls == calls
 

@@ -12,7 +12,7 @@ from mem_agent.checkpoints import checkpoint
 from mem_agent.checkpoints.bridge import to_hf
 from mem_agent.checkpoints.convert import convert
 from mem_agent.checkpoints.folders import CheckpointError
-from mem_agent.checkpoints.lora import adapters, adapters_off
+from mem_agent.checkpoints.lora import adapters
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.training.trainer import Trainer
@@ -43,10 +43,9 @@ def filled(trainer: Trainer) -> Trainer:
     return trainer
 
 
-def module_of(trainer: Trainer, layer: int, name: str):
+def adapter_of(trainer: Trainer, layer: int, name: str):
     block = trainer.model.decoder.layers[layer]
-    place = block.mlp if "mlp" in name else block.self_attention
-    return getattr(place, PROJECTIONS[name])
+    return getattr(block.mlp if "mlp" in name else block.self_attention, PROJECTIONS[name]).lora
 
 
 def by_projection(trainer: Trainer, layer: int, name: str, rows: torch.Tensor, columns: torch.Tensor):
@@ -63,17 +62,14 @@ def by_projection(trainer: Trainer, layer: int, name: str, rows: torch.Tensor, c
 
 
 def test_a_new_adapter_changes_nothing_bit_for_bit(model):
-    trainer, base = adapted(model), Trainer(make_config(model))
-    rows = make_rows()
+    trainer, base, rows = adapted(model), Trainer(make_config(model)), make_rows()
     assert trainer.log_probs(rows) == base.log_probs(rows) == trainer.reference_log_probs(rows)
-    saved = load_file(model / "model.safetensors")
-    exported = trainer.export_hf()
+    saved, exported = load_file(model / "model.safetensors"), trainer.export_hf()
     assert set(exported) == set(saved) and all(torch.equal(exported[name], saved[name]) for name in saved)
-    a = [adapter.a for adapter in adapters(trainer.model)]
-    again = [adapter.a for adapter in adapters(adapted(model).model)]
-    assert all(torch.equal(x, y) for x, y in zip(a, again, strict=True)) and not torch.equal(a[0], a[4])
-    other = adapters(adapted(model, seed=2).model)[0].a
-    assert not torch.equal(other, a[0]) and float(a[0].abs().max()) <= 1 / 8  # 1 / sqrt(64)
+    first, again, other = (adapters(one.model) for one in (trainer, adapted(model), adapted(model, seed=2)))
+    assert all(torch.equal(x.a, y.a) for x, y in zip(first, again, strict=True))
+    assert not torch.equal(first[0].a, first[4].a) and not torch.equal(first[0].a, other[0].a)
+    assert float(first[0].a.abs().max()) <= 1 / 8  # 1 / sqrt(64)
 
 
 def test_gradients_are_those_of_the_dense_computation(model):
@@ -83,7 +79,7 @@ def test_gradients_are_those_of_the_dense_computation(model):
     weights, own = dict(plain.named_parameters()), {}
     for layer in range(2):
         for name in PROJECTIONS:
-            lora = module_of(trainer, layer, name).lora
+            lora = adapter_of(trainer, layer, name)
             b, a = by_projection(trainer, layer, name, lora.b.data, lora.a.data)
             b, a = b.clone().requires_grad_(), a.clone().requires_grad_()
             own[layer, name] = b, a
@@ -100,7 +96,7 @@ def test_gradients_are_those_of_the_dense_computation(model):
     found = trainer.sft_step(rows, lr=0.0)
     assert found["loss"] == pytest.approx(loss.item(), abs=1e-5)
     for (layer, name), (b, a) in own.items():
-        lora = module_of(trainer, layer, name).lora
+        lora = adapter_of(trainer, layer, name)
         of_b, of_a = by_projection(trainer, layer, name, lora.b.main_grad, lora.a.main_grad)
         torch.testing.assert_close(of_b, b.grad, atol=1e-6, rtol=1e-4)
         torch.testing.assert_close(of_a, a.grad, atol=1e-6, rtol=1e-4)
@@ -111,15 +107,12 @@ def test_merged_weights_compute_what_adapters_do(model, tmp_path):
     trainer, rows = filled(adapted(model)), make_rows()
     checkpoint.save(tmp_path, 0, trainer, {})
     convert(tmp_path, model, tmp_path / "out")
-    merged = load_file(tmp_path / "out" / "model.safetensors")
-    exported = trainer.export_hf()
+    merged, exported = load_file(tmp_path / "out" / "model.safetensors"), trainer.export_hf()
     assert set(merged) == set(exported) and all(torch.equal(merged[name], exported[name]) for name in merged)
-    plain = Trainer(make_config(tmp_path / "out"))
-    for found, expected in zip(plain.log_probs(rows), trainer.log_probs(rows), strict=True):
+    plain, own = Trainer(make_config(tmp_path / "out")).log_probs(rows), trainer.log_probs(rows)
+    for found, expected in zip(plain, own, strict=True):
         assert found == pytest.approx(expected, abs=1e-5)
-    with adapters_off(trainer.model):
-        base = trainer.log_probs(rows)
-    assert max(abs(x - y) for x, y in zip(base[0], trainer.log_probs(rows)[0], strict=True)) > 1e-2
+    assert max(abs(x - y) for x, y in zip(trainer.reference_log_probs(rows)[0], own[0], strict=True)) > 1e-2
     started = Trainer(make_config(model, torch_dist=str(tmp_path)))
     assert all(torch.equal(tensor, exported[name]) for name, tensor in started.export_hf().items())
 

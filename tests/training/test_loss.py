@@ -7,14 +7,7 @@ import pytest
 import torch
 
 from mem_agent.config import Config
-from mem_agent.training.loss import (
-    policy_loss,
-    policy_metrics,
-    row_weights,
-    sft_loss,
-    sft_metrics,
-    token_batch,
-)
+from mem_agent.training.loss import policy_loss, policy_metrics, row_weights, sft_loss, sft_metrics
 from mem_agent.training.rows import TrainRow
 from mem_agent.training.tries import rank_micro_batches
 
@@ -60,34 +53,28 @@ def golden(rows, new, old, ref, config) -> float:
     return sum(sum(v) / max(len(v), 1) for v in per_trajectory.values()) / len(per_trajectory)
 
 
-def gradient(tensor: torch.Tensor) -> torch.Tensor:
-    assert tensor.grad is not None
-    return tensor.grad
-
-
 def loss_and_gradient(rows, new, old, ref, config, ranks=1, max_tokens=10**6):
     """The step as ranks and micro-batches compute it: sums of numerators over the sum of counts."""
     weights = row_weights(rows, config.loss_agg)
     inputs = [torch.tensor(values, requires_grad=True) for values in new]
-    numerators, counts, all_sums = [], [], []
+    numerators, all_sums = [], []
     for batches in rank_micro_batches([row.inputs for row in rows], ranks, max_tokens):
         for batch in batches:
             def pick(values, batch=batch):
                 return [values[i] for i in batch]
 
-            tokens = token_batch(pick(rows), pick(weights), pick(old), pick(ref))
             log_probs = torch.cat(pick(inputs))
-            numerator, sums = policy_loss(log_probs, torch.full_like(log_probs, 2.0), tokens, config)
+            entropy = torch.full_like(log_probs, 2.0)
+            numerator, sums = policy_loss(log_probs, entropy, *map(pick, (rows, weights, old, ref)), config)
             numerators.append(numerator)
-            counts.append(tokens.count)
             all_sums.append(sums)
-    loss = torch.stack(numerators).sum() / sum(counts)
+    loss = torch.stack(numerators).sum() / int(sum(sums[-2] for sums in all_sums))
     loss.backward()
-    return loss.item(), torch.cat([gradient(x) for x in inputs]), policy_metrics(torch.stack(all_sums).sum(0))
+    return loss.item(), torch.cat([x.grad for x in inputs]), policy_metrics(torch.stack(all_sums).sum(0))
 
 
 @pytest.mark.parametrize("config", [TRAJECTORY, TOKEN], ids=["trajectory", "token"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_loss_is_its_definition(config, seed):
     rows = a_step(seed)
     new, old, ref = noise(rows, 1), noise(rows, 2), noise(rows, 3)
@@ -98,7 +85,7 @@ def test_the_loss_is_its_definition(config, seed):
 
 
 @pytest.mark.parametrize("config", [TRAJECTORY, TOKEN], ids=["trajectory", "token"])
-@pytest.mark.parametrize(("ranks", "max_tokens"), [(1, 8), (2, 10**6), (2, 8), (3, 12), (7, 1)])
+@pytest.mark.parametrize(("ranks", "max_tokens"), [(1, 8), (2, 10**6), (3, 12), (7, 1)])
 def test_ranks_and_micro_batches_do_not_change_loss_or_gradient(config, ranks, max_tokens):
     rows = a_step()
     new, old, ref = noise(rows, 1), noise(rows, 2), noise(rows, 3)

@@ -16,9 +16,9 @@ from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.config import Config, ConfigError
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows
-from mem_agent.training import rollouts, train
+from mem_agent.training import train
 from mem_agent.training.log import read_metrics
-from mem_agent.training.resume import Journal, Rollout, fingerprint, resume, start_of
+from mem_agent.training.resume import Journal, Rollout, fingerprint, kept_for_life, resume
 
 ROLLOUT = Rollout({"tokens": [[1, 2]], "rewards": [0.1 + 0.2]}, 9, {"reward": 1 / 3})
 
@@ -42,8 +42,10 @@ def base(tmp_path):
     return Config(train_data=str(tmp_path / "train.jsonl"), train_procs=2, save_path=str(tmp_path))
 
 
-def test_places_and_patience_leave_a_replay_as_it_is_and_any_other_setting_refuses_it(base, tmp_path):
+def test_places_and_patience_leave_a_replay_as_it_is_and_any_other_setting_refuses_it(base, tmp_path, monkeypatch):
     Journal(base).write(0, ROLLOUT)
+    monkeypatch.chdir(tmp_path)
+    assert Journal(base.replace(train_data="train.jsonl", save_path=".")).read(0) == ROLLOUT  # from another folder
     kept = {"num_engines": 2, "save_interval": 3, "eval_temperature": 0.1, "num_rollout": 7}
     assert Journal(base.replace(**kept)).read(0) == ROLLOUT and Journal(base).read(1) is None
     refused = {"lr": 1.0, "seed": 2, "mem_chunk_tokens": 5, "agent_args": "x=1", "kl_coef": 0.0, "train_procs": 1,
@@ -56,25 +58,12 @@ def test_a_file_that_is_written_anew_under_its_name_refuses_the_replay(named, ba
     """The prompts and the user's classes by what they say, the training file by its size."""
     path = tmp_path / "mine.py"
     source = "from mem_agent.agents.memagent import MemAgent\nclass Mine(MemAgent): pass\n"
-    path.write_text(source)
     config = base.replace(**{named: str(path) + ":Mine" * (named in ("agent", "task", "reward"))})
-    before = fingerprint(config)
-    assert fingerprint(config) == before
-    path.write_text(source + "# changed\n")
-    assert fingerprint(config) != before
-    path.write_text(source)
-    assert fingerprint(config) == before
-
-
-def test_a_run_goes_on_from_another_folder_and_under_the_settings_it_left(tmp_path, monkeypatch):
-    (tmp_path / "train.jsonl").write_text("{}")
-    (tmp_path / "own.py").write_text("from mem_agent.agents.memagent import MemAgent as Own")
-    monkeypatch.chdir(tmp_path)
-    config = Config(train_data="train.jsonl", agent="own.py:Own", save_path="run")
-    Journal(config).write(3, ROLLOUT)
-    assert Journal(config.with_absolute_paths()).read(3) == ROLLOUT
-    (tmp_path / "own.py").write_text("from mem_agent.agents.rememr1 import ReMemR1 as Own")
-    assert Journal(config).read(3) is None
+    found = []
+    for text in (source, source + "# changed\n", source):
+        path.write_text(text)
+        found.append(fingerprint(config))
+    assert found[0] == found[2] != found[1]
 
 
 # --- what a checkpoint says ------------------------------------------------------------------------------------------
@@ -83,8 +72,7 @@ def test_a_run_goes_on_from_another_folder_and_under_the_settings_it_left(tmp_pa
 def test_a_run_keeps_its_start_and_its_loss(tmp_path, monkeypatch):
     (tmp_path / "iter_0000007").mkdir()
     config = Config(save_path=str(tmp_path), hf_ckpt=str(tmp_path))
-    state = {"rollout": 7, "next_group": 4, "fingerprint": fingerprint(config), "start": start_of(config),
-             "loss": config.loss}
+    state = {"rollout": 7, "next_group": 4, "fingerprint": fingerprint(config)} | kept_for_life(config)
     monkeypatch.setattr(checkpoint, "load", lambda path, trainer: state)
     assert resume(config, None) == (8, 4)
     for name, value in {"start": "/another/model", "loss": "sft"}.items():
@@ -149,7 +137,7 @@ def unbroken(tmp_path_factory) -> tuple[Config, dict[str, torch.Tensor]]:
         keep_checkpoints=3, kl_coef=0.0, rollout_batch_size=2, n_samples_per_prompt=2,
     )
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(rollouts, "Rollouts", MadeUpRollouts)
+        patched.setattr(train, "Rollouts", MadeUpRollouts)
         train.train(config)
     assert MadeUpRollouts.sampled == list(range(8)) and journalled(config) == [4, 5, 6, 7]
     return config, MadeUpRollouts.weights
@@ -158,7 +146,7 @@ def unbroken(tmp_path_factory) -> tuple[Config, dict[str, torch.Tensor]]:
 @pytest.fixture
 def config(unbroken, tmp_path, monkeypatch) -> Config:
     """Of a copy of that run, whose newest two checkpoints are damaged: of one half is lost, of the other .metadata."""
-    monkeypatch.setattr(rollouts, "Rollouts", MadeUpRollouts)
+    monkeypatch.setattr(train, "Rollouts", MadeUpRollouts)
     monkeypatch.setattr(MadeUpRollouts, "sampled", [])
     run = tmp_path / "run"
     shutil.copytree(unbroken[0].save_path, run)
@@ -209,7 +197,6 @@ def test_without_a_whole_checkpoint_the_run_ends_with_one_line_and_nothing_is_to
 
 @pytest.mark.parametrize(("keep", "kept"), [(1, []), (0, [2, 3])])
 def test_the_journal_reaches_back_to_the_oldest_kept_checkpoint(config, tmp_path, keep, kept):
-    (tmp_path / "other").mkdir()
     config = config.replace(save_path=str(tmp_path / "other"), num_rollout=4, keep_checkpoints=keep)
     train.train(config)
     assert journalled(config) == kept

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +11,7 @@ import pytest
 
 from mem_agent.config import load_yaml
 from mem_agent.pocket.prepare import prepare
-from mem_agent.system.files import folder_lock
-from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.training.log import read_metrics
 
 START = Path(__file__).parents[2] / "pocket" / "start"
@@ -33,16 +31,12 @@ def settings(tmp_path: Path, save: str, **more: object) -> dict[str, str]:
     return {**os.environ, **{k: str(v) for k, v in (values | more).items()}}
 
 
-def start(env: dict[str, str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "mem_agent.training.train"]
-    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
 def finish(env: dict[str, str]) -> str:
-    process = start(env)
-    output, _ = process.communicate(timeout=HANGS_AFTER_S)
-    assert process.returncode == 0, output
-    return output
+    command = [sys.executable, "-m", "mem_agent.training.train"]
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=HANGS_AFTER_S)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
 def processes_of(folder: Path) -> list[str]:
@@ -86,24 +80,4 @@ def test_two_data_parallel_processes_take_the_same_steps(straight, tmp_path):
         assert [two[k] for k in ("loss", "kl", "grad_norm")] == pytest.approx(
             [one[k] for k in ("loss", "kl", "grad_norm")], rel=1e-3, abs=1e-6
         )
-    assert processes_of(tmp_path) == []
-
-
-def test_a_folder_is_of_one_run_at_a_time_and_a_finished_run_starts_nothing_new(straight, tmp_path):
-    save = straight[0]
-    env, before = settings(tmp_path, "run", SAVE_PATH=save), read_metrics(save)
-    with folder_lock(save):
-        process = start(env)
-        output, _ = process.communicate(timeout=HANGS_AFTER_S)
-    assert process.returncode == 1 and "is in use by another run" in output and output.count("\n") == 1
-    assert "already holds 2 rollouts" in finish(env)
-    assert read_metrics(save) == before
-
-
-def test_an_interrupt_stops_the_servers_and_names_the_way_on(tmp_path):
-    process = start(settings(tmp_path, "run", NUM_ROLLOUT=50))
-    wait_for((tmp_path / "run" / "metrics.jsonl").exists, process)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=HANGS_AFTER_S)
-    assert process.returncode == 130 and "the same command continues" in output
     assert processes_of(tmp_path) == []

@@ -147,7 +147,11 @@ def test_two_processes_do_what_one_does(model, tmp_path, tp):
     shutil.copytree(whole, tmp_path / "other" / "iter_0000001")
     (tmp_path / "other" / "iter_0000001" / "common.pt").write_bytes(b"")
     (tmp_path / "other" / TRACKER).write_text("1")
-    run_ranks(model, tmp_path, tp, tmp_path / "other")
+    program = Path(__file__).parents[1] / "helpers" / "trainer_steps.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    arguments = [str(program), str(model), str(tmp_path), str(tp), str(tmp_path / "other")]
+    subprocess.run([*command, *arguments], env=os.environ | process_environment(processes=2), check=True,
+                   timeout=HANGS_AFTER_S)
     result = json.loads((tmp_path / "result.json").read_text())
 
     trainer = Trainer(make_config(model))
@@ -170,11 +174,3 @@ def test_two_processes_do_what_one_does(model, tmp_path, tp):
     assert all(torch.equal(exported[name], tensor) for name, tensor in resumed.export_hf().items())
     assert_same_step(train(resumed, rows, 1)[0], result["resumed"][0], ROUNDING)
     assert resumed.sft_step(rows[:1], lr=0.0)["loss"] == pytest.approx(result["alone"]["loss"], rel=AFTER_UPDATES)
-
-
-def run_ranks(model: Path, out: Path, tp: int, other: Path) -> None:
-    program = Path(__file__).parents[1] / "helpers" / "trainer_steps.py"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    environment = os.environ | process_environment(processes=2)
-    arguments = [str(program), str(model), str(out), str(tp), str(other)]
-    subprocess.run([*command, *arguments], env=environment, check=True, timeout=HANGS_AFTER_S)
