@@ -23,10 +23,8 @@ from ..memsifter.stages.ranking_prompt import ranking_prompt
 from ..memsifter.stores.embedding_store import TokenCounter
 from ..sessions.packing import by_score, pack
 from ..sessions.ranking import completed
-from ..sessions.records import HistoryQuestion, Session, Turn
-from ..sessions.render import render_history
-from ..sessions.table import row_of
-from ..sessions.wording import load_wording
+from ..sessions.records import HistoryQuestion, Session, Turn, row_of
+from ..sessions.wording import load_wording, render_history
 from .converter import forget_peak, resident
 from .outcome import Outcome, print_alone
 from .stopwatch import timed

@@ -29,8 +29,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from ..sessions.records import HistoryQuestion, Session, Turn
-from ..sessions.wording import language_of
+from ..sessions.records import HistoryQuestion, Session, Turn, language_of
 from .asked import Asked, BadQuestion, LeftOut, needed, text_of, unreadable
 from .sources import SourceError, open_file
 

@@ -27,8 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..sessions.records import HistoryQuestion, Session, Turn
-from ..sessions.wording import language_of
+from ..sessions.records import HistoryQuestion, Session, Turn, language_of
 from .asked import Asked, BadQuestion, needed, text_of, unique, unreadable
 from .sources import open_file
 

@@ -31,8 +31,7 @@ from typing import Any
 
 import orjson
 
-from ..sessions.records import HistoryQuestion, Session, Turn
-from ..sessions.wording import language_of
+from ..sessions.records import HistoryQuestion, Session, Turn, language_of
 from ..system.errors import reason_of
 from .asked import Asked, BadQuestion, needed, text_of, unreadable
 from .sources import SourceError, open_file

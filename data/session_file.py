@@ -11,8 +11,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..sessions.records import HistoryQuestion, Session
-from ..sessions.table import history_text, row_of
+from ..sessions.records import HistoryQuestion, Session, history_text, row_of
 from ..system.errors import MemAgentError, reason_of
 
 _TEXT, _TEXTS = pa.string(), pa.list_(pa.string())

@@ -12,8 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from ..sessions.records import HistoryQuestion
-from ..sessions.table import question_in
+from ..sessions.records import HistoryQuestion, question_in
 from .asked import Asked, BadQuestion, text_of, unreadable
 from .sources import open_file
 

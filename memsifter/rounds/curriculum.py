@@ -40,9 +40,7 @@ from ...system.files import folder_lock, write_atomically
 from ...system.one_line_errors import one_line_errors
 from ...system.python_command import python_module
 from ...system.signals import stop_on_signals
-from ..blocks.block_reader import read_table
-from ..blocks.worker import OK
-from ..stage_options import FINISHED_WITH_FAILURES
+from ..files import FINISHED_WITH_FAILURES, OK, read_table
 from .best_checkpoints import all_scores, best, score_of
 from .data_recipe import read_recipe
 from .rank_rows import PROMPT_TOKENS

@@ -20,8 +20,7 @@ import orjson
 
 from ...sessions.packing import by_score, pack
 from ...sessions.records import HistoryQuestion
-from ...sessions.render import render_history, render_session
-from ...sessions.wording import Wording
+from ...sessions.wording import Wording, render_history, render_session
 
 TASK = "rank_sessions"
 PROMPT_TOKENS = 130 * 1024

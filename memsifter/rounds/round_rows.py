@@ -17,8 +17,7 @@ from tqdm import tqdm
 from ...data.sources import open_file
 from ...rewards.ranking import anchor_score
 from ...sessions.packing import by_score
-from ...sessions.records import HistoryQuestion
-from ...sessions.table import BadRow, question_of
+from ...sessions.records import BadRow, HistoryQuestion, question_of
 from ...system.errors import MemAgentError
 from ...system.signals import stop_if_asked
 from .data_recipe import SPLITS, DataRecipe

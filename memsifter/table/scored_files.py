@@ -22,12 +22,11 @@ from tqdm import tqdm
 
 from ...sessions.packing import by_score
 from ...sessions.ranking import completed
-from ...sessions.table import BadRow, question_of
+from ...sessions.records import BadRow, question_of
 from ...system.errors import MemAgentError
 from ...system.signals import stop_if_asked
-from ..baselines import bm25_order
-from ..blocks.block_reader import open_table, read_rows
-from ..blocks.output_file import data_of
+from ..files import data_of, open_table, read_rows
+from ..orders import bm25_order
 from .question_scores import VALID, answer_scores, gold_positions, prefilter_scores, ranking_scores
 from .score_lines import ANSWERS, RETRIEVAL, Run, Scored
 

@@ -24,7 +24,7 @@ from ...system.errors import MemAgentError
 from ...system.one_line_errors import one_line_errors
 from ...system.signals import stop_on_signals
 from ...system.text import markdown_table
-from ..stage_files import CHAT, EMBED, MEMORY, RANKING
+from ..files import CHAT, EMBED, MEMORY, RANKING
 from .question_scores import ANSWER_SCORES, KEPT, KEPT_ALL, RANKING_SCORES, VALID
 from .score_lines import (
     ANSWERS,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mem_agent.sessions.answer import answer_of
+from mem_agent.sessions.ranking import answer_of
 
 
 @pytest.mark.parametrize("reply,answer", [

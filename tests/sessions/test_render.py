@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mem_agent.sessions.records import Session, Turn
-from mem_agent.sessions.render import embedded_text, render_history, render_session
+from mem_agent.sessions.wording import embedded_text, render_history, render_session
 
 FRAME = re.compile(r"<(/?)(session|date|history|question|ranking|think|answer|user|assistant|system)\d*>", re.I)
 

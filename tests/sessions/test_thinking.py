@@ -2,7 +2,7 @@
 
 import pytest
 
-from mem_agent.sessions.thinking import after_thinking
+from mem_agent.sessions.ranking import after_thinking
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mem_agent.sessions.records import Language
-from mem_agent.sessions.wording import language_of, load_wording
+from mem_agent.sessions.records import Language, language_of
+from mem_agent.sessions.wording import load_wording
 from mem_agent.system.errors import ConfigError
 
 
