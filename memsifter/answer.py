@@ -105,6 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class AnswerWorker(AskingWorker):
+    adds = ADDS
     nothing = {"generated_text": "", "predicted_answer": "", "shown_session_idx": [], "shown_tokens": 0}
     status = "api_status"
 

@@ -157,7 +157,7 @@ def embedded(texts: Path, model: EmbeddingModel, cluster: Cluster) -> Iterator[t
     # Vectors come block by block, and are kept as they come.
     found = ray.data.read_parquet(str(texts.absolute()), override_num_blocks=-(-rows // model.batch)).map_batches(
         TextWorker, fn_constructor_args=(model,), batch_size=None, num_cpus=cpus, num_gpus=cluster.gpus or None,
-        compute=ray.data.ActorPoolStrategy(size=cluster.workers),
+        compute=ray.data.ActorPoolStrategy(size=cluster.workers), max_restarts=0,
     )
     for batch in found.iter_batches(batch_size=None):
         yield list(batch["text"]), np.stack(list(batch["vector"]))

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from ..agents.records import FailureKind
 from ..config import ConfigError
 from ..hooks.chat_model import ChatClient, ChatFailed, ChatSettings, Reply
@@ -52,6 +54,7 @@ class Prompt:
 class AskingWorker(ABC):
     """A row to the columns that a model's reply adds; made once in each process."""
 
+    adds: pa.Schema
     nothing: Row
     """The columns of a row without a prompt."""
     status: str

@@ -147,6 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class RankWorker(AskingWorker):
+    adds = ADDS
     nothing = {"generated_text": "", "prefiltered_session_idx": [], "haystack_session_gen_rankings": [],
                "ranking_error": ""}
     status = "rank_status"
