@@ -51,7 +51,7 @@ COMMANDS = {
     "prepare-math": ("data.prepare_math", "rows and evaluation files of math tasks: GSM8K, Countdown, any other"),
     "prepare-sessions": ("data.prepare_sessions", "chat histories and questions: LoCoMo, LongMemEval, PersonaMem"),
     "prepare-rl-data": ("memsifter.rounds.prepare_rl_data", "the rows of a round of MemSifter's training"),
-    "curriculum": ("memsifter.rounds.curriculum", "rounds of MemSifter's training: prepare, train, average, rank again"),
+    "curriculum": ("memsifter.rounds.curriculum", "rounds of MemSifter's training: prepare, train, average, rank"),
     "synthesize": ("data.eval_files", "evaluation files of any length from raw questions"),
     "download": ("data.download", "the published evaluation files"),
     "closed-book": ("evaluation.closed_book", "find the questions that a model answers without a document"),

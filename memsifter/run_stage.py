@@ -26,7 +26,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -50,6 +50,8 @@ _BLOCK = 8
 """Rows of a block of Ray's. Of 8 exponential waits the longest is 2.7 times the mean, so a window of n requests takes
 3 n / 8 blocks at once."""
 _WANTED = "wanted.txt"
+_RAY = {"RAY_enable_worker_prestart": "0", "RAY_worker_niceness": "0", "RAY_LOG_TO_DRIVER_EVENT_LEVEL": "ERROR"}
+"""No process for each core, of which few are needed; as urgent as the command itself; without Ray's own warnings."""
 _STARTS = 3
 _PACKAGE_PARENT = str(Path(__file__).parents[2])
 
@@ -185,7 +187,7 @@ class RowWorker:
 def ask(source: Path, worker: tuple[Any, ...], cluster: Cluster, concurrency: int, rows: int) -> Iterator[int]:
     """Rows of ``source`` through ``RowWorker(*worker)`` on Ray; how many are finished, as they are.
 
-    Raises MemAgentError: a worker raised one.
+    Raises MemAgentError: a worker raised one, or is gone.
     """
     ray = connect(cluster)
     calls = 1 + 3 * concurrency // _BLOCK
@@ -194,15 +196,34 @@ def ask(source: Path, worker: tuple[Any, ...], cluster: Cluster, concurrency: in
     blocks = ray.data.read_parquet(str(source.absolute()), override_num_blocks=-(-rows // _BLOCK))
     blocks = blocks.repartition(target_num_rows_per_block=_BLOCK)
     asked = blocks.map_batches(RowWorker, fn_constructor_args=worker, batch_format="pyarrow", batch_size=None,
-                               compute=pool, num_gpus=cluster.gpus or None, max_restarts=0)
-    for found in asked.iter_rows():
-        if found["error"]:
-            raise MemAgentError(found["error"])
-        yield int(found["finished"])
+                               compute=pool, num_gpus=cluster.gpus or None, ray_remote_args_fn=no_restart)
+    with lost_workers():
+        for found in asked.iter_rows():
+            if found["error"]:
+                raise MemAgentError(found["error"])
+            yield int(found["finished"])
+
+
+def no_restart() -> dict[str, Any]:
+    """Of a worker: one that died would be made anew, and ask again for what it had finished."""
+    return {"max_restarts": 0, "max_task_retries": 0}
+
+
+@contextmanager
+def lost_workers() -> Iterator[None]:
+    """A worker's process that has ended becomes a MemAgentError."""
+    from ray.exceptions import RayActorError
+
+    try:
+        yield
+    except RayActorError as error:
+        raise MemAgentError(f"a worker has ended ({reason_of(error)}); the same command continues") from None
 
 
 def connect(cluster: Cluster) -> Any:
     """``ray``, with a Ray of this machine started, or a cluster joined. Raises ConfigError: it is not there."""
+    for name, value in _RAY.items():  # some are read where it is imported
+        os.environ.setdefault(name, value)
     try:
         import ray
         import ray.data
@@ -212,7 +233,6 @@ def connect(cluster: Cluster) -> Any:
         return ray
     options: dict[str, Any] = {}
     if cluster.address == "local":
-        os.environ.setdefault("RAY_enable_worker_prestart", "0")  # one process a core, of which few are needed
         cpus = (os.cpu_count() or 1) + cluster.workers + 2  # two tasks read
         options = {"num_cpus": cpus, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     path = ":".join(dict.fromkeys([_PACKAGE_PARENT, *filter(None, sys.path)]))
