@@ -42,7 +42,7 @@ from ..system.files import folder_lock, remove
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_if_asked, stop_on_signals
 from .files import EMBED, OK, Row, add_option, open_table, read_batches, source_parts, stage_parser
-from .run_stage import Cluster, check_settings, cluster_of, connect, lost_workers, no_restart, write_output
+from .run_stage import Cluster, check_settings, cluster_of, connect, lost_workers, write_output
 from .vectors import TokenCounter, VectorStore, text_key
 
 ADDS = pa.schema([
@@ -157,7 +157,7 @@ def embedded(texts: Path, model: EmbeddingModel, cluster: Cluster) -> Iterator[t
     # Vectors come block by block, and are kept as they come.
     found = ray.data.read_parquet(str(texts.absolute()), override_num_blocks=-(-rows // model.batch)).map_batches(
         TextWorker, fn_constructor_args=(model,), batch_size=None, num_cpus=cpus, num_gpus=cluster.gpus or None,
-        compute=ray.data.ActorPoolStrategy(size=cluster.workers), ray_remote_args_fn=no_restart,
+        compute=ray.data.ActorPoolStrategy(size=cluster.workers),
     )
     with lost_workers():
         for batch in found.iter_batches(batch_size=None):

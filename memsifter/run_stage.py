@@ -50,8 +50,9 @@ _BLOCK = 8
 """Rows of a block of Ray's. Of 8 exponential waits the longest is 2.7 times the mean, so a window of n requests takes
 3 n / 8 blocks at once."""
 _WANTED = "wanted.txt"
-_RAY = {"RAY_enable_worker_prestart": "0", "RAY_worker_niceness": "0", "RAY_LOG_TO_DRIVER_EVENT_LEVEL": "ERROR"}
-"""No process for each core, of which few are needed; as urgent as the command itself; without Ray's own warnings."""
+_RAY = {"RAY_enable_worker_prestart": "0", "RAY_worker_niceness": "0", "RAY_LOG_TO_DRIVER_EVENT_LEVEL": "ERROR",
+        "RAY_BACKEND_LOG_LEVEL": "fatal"}
+"""No process for each core, of which few are needed; as urgent as the command itself; without Ray's own lines."""
 _STARTS = 3
 _PACKAGE_PARENT = str(Path(__file__).parents[2])
 
@@ -120,7 +121,7 @@ class StageRun:
                 self.parts.mkdir(exist_ok=True)
                 write_atomically(self.parts / "settings.json", orjson.dumps(dict(self.settings)))
                 (self.parts / _WANTED).write_text(" ".join(wanted))
-                worker = (make, len(wanted) < len(self.keys), self.parts)
+                worker = (make, len(wanted) < len(self.keys), self.status, self.parts)
                 with tqdm(total=len(wanted), desc=describe, unit="row", disable=None) as progress:
                     for finished in ask(self.source, worker, cluster, concurrency, len(self.keys)):
                         progress.update(finished)
@@ -165,8 +166,10 @@ class StageRun:
 class RowWorker:
     """In each worker process of Ray: asks for the wanted rows of a block side by side."""
 
-    def __init__(self, make: Callable[[bool], Work], any_known: bool, parts: Path) -> None:
-        self._wanted = set((parts / _WANTED).read_text().split())
+    def __init__(self, make: Callable[[bool], Work], any_known: bool, status: str, parts: Path) -> None:
+        # Ray makes a worker that died anew: what it had finished is in its file.
+        finished = {key for key, row in read_parts(parts) if row[status] == OK}
+        self._wanted = set((parts / _WANTED).read_text().split()) - finished
         self._file = (parts / f"{time.time_ns()}-{os.getpid()}.jsonl").open("ab", buffering=0)
         self._work = make(any_known)
 
@@ -196,17 +199,12 @@ def ask(source: Path, worker: tuple[Any, ...], cluster: Cluster, concurrency: in
     blocks = ray.data.read_parquet(str(source.absolute()), override_num_blocks=-(-rows // _BLOCK))
     blocks = blocks.repartition(target_num_rows_per_block=_BLOCK)
     asked = blocks.map_batches(RowWorker, fn_constructor_args=worker, batch_format="pyarrow", batch_size=None,
-                               compute=pool, num_gpus=cluster.gpus or None, ray_remote_args_fn=no_restart)
+                               compute=pool, num_gpus=cluster.gpus or None)
     with lost_workers():
         for found in asked.iter_rows():
             if found["error"]:
                 raise MemAgentError(found["error"])
             yield int(found["finished"])
-
-
-def no_restart() -> dict[str, Any]:
-    """Of a worker: one that died would be made anew, and ask again for what it had finished."""
-    return {"max_restarts": 0, "max_task_retries": 0}
 
 
 @contextmanager
