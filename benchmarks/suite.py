@@ -19,7 +19,7 @@ BENCHMARKS = {
     "trainer": "rows as tries against rows: passes and steps, and their share of a matrix product's speed",
     "against_trl": "the trainer's step against that of TRL's GRPOTrainer, on the same rows",
     "converter": "2,048 trajectories of 8 turns of 6,000 tokens to training rows: time and memory",
-    "sifter": "MemSifter's pre-filter and packing of 500 sessions; stage 1 over 10,000 questions: time and memory",
+    "sifter": "MemSifter's packing of 500 sessions; stage 1 over 10,000 questions; stages 2 and 3 against a full window",
     "endpoint": "mem-agent serve: CPU of a turn, and how long others wait with 64 documents at once",
     "prefill": "rollouts on engines: prefill against what whole blocks allow, and against memory first; wall seconds",
 }
