@@ -4,29 +4,41 @@
 chat model's 8,192, both rendered. Then stage 1 runs over many questions that share 20 histories, with hashed letters
 in the place of a model: how much more memory it takes at most for ten times as many questions, and how long a second
 run takes, which embeds nothing. MB are 10^6 bytes.
+
+Last, stages 2 and 3 ask a stub whose replies take exponential times, as the requests of a window that is always full
+would. The ideal is a simulation with the times that the stub drew: as soon as one of n requests is answered, the next
+begins. Measured is from the first request that comes to the last reply, without Ray's start.
 """
 
 from __future__ import annotations
 
+import asyncio
+import heapq
 import random
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from aiohttp import web
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from ..memsifter.stages.embed_stage import EmbedCounts, EmbedPlan, embed_part
-from ..memsifter.stages.ranking_prompt import ranking_prompt
-from ..memsifter.stores.embedding_store import TokenCounter
+from ..config import Config
+from ..hooks.chat_model import ChatSettings
+from ..memsifter.answer import AnswerWorker
+from ..memsifter.embed import EmbedCounts, EmbeddingModel, embed_file
+from ..memsifter.orders import Budget, Order
+from ..memsifter.rank import RankWorker, ranking_prompt
+from ..memsifter.run_stage import Cluster, StageRun
+from ..memsifter.vectors import TokenCounter
 from ..sessions.packing import by_score, pack
 from ..sessions.ranking import completed
-from ..sessions.records import HistoryQuestion, Session, Turn
-from ..sessions.render import render_history
-from ..sessions.table import row_of
-from ..sessions.wording import load_wording
+from ..sessions.records import HistoryQuestion, Session, Turn, row_of
+from ..sessions.wording import load_wording, render_history
 from .converter import forget_peak, resident
 from .outcome import Outcome, timed
 
@@ -34,6 +46,10 @@ NAME = "sifter"
 SESSIONS, TOKENS, QUESTIONS, HISTORIES = 500, 2_000, 10_000, 20
 RANKER, CHAT, SHOWN = 131_072, 8_192, 10
 PACK_MS, MORE_MB = 100.0, 50.0
+WINDOWS, REQUESTS, OF_IDEAL = (64, 256), 6, 1.3
+"""Requests in flight, how many of them follow each other, and how much longer than the ideal they may take."""
+_A_SECOND = 64
+"""Replies of the stub."""
 _SHARED = 20
 """Sessions of a history that questions share."""
 
@@ -43,7 +59,10 @@ def measure(quick: bool = False, sessions: int = SESSIONS, questions: int = QUES
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _tokenizer(folder / "tokenizer")
-        return [*packing(folder, sessions, 3 if quick else 10), *stage_1(folder, questions)]
+        found = [*packing(folder, sessions, 3 if quick else 10), *stage_1(folder, questions)]
+        for in_flight in WINDOWS[:1] if quick else WINDOWS:
+            found += windows(folder, in_flight, 1 if quick else REQUESTS)
+        return found
 
 
 def packing(folder: Path, sessions: int, rounds: int) -> list[Outcome]:
@@ -102,8 +121,83 @@ def stage_1(folder: Path, questions: int) -> list[Outcome]:
 
 
 def _embed(folder: Path, source: Path, again: str = "") -> EmbedCounts:
-    plan = EmbedPlan(folder / "store" / source.stem, "hashing", "", str(folder / "tokenizer"))
-    return embed_part(plan, source, folder / f"{source.stem}{again}_embed.parquet", describe=source.stem)
+    model = EmbeddingModel("hashing", "", str(folder / "tokenizer"))
+    output = folder / f"{source.stem}{again}_embed.parquet"
+    return embed_file(model, folder / "store" / source.stem, source, output, source.stem)
+
+
+def windows(folder: Path, in_flight: int, requests: int) -> list[Outcome]:
+    """Both stages with ``in_flight`` requests, ``requests`` times as many questions."""
+    source = folder / f"window{in_flight}.parquet"
+    own = {"similarities": [0.5] * _SHARED, "session_tokens": [60] * _SHARED}
+    rows = [row | own for row in _rows(in_flight * requests)]
+    pq.write_table(pa.Table.from_pylist(rows), source)
+    stub = Stub(in_flight / _A_SECOND)
+    chat = ChatSettings(url=stub.url, model="stub", concurrency=in_flight)
+    makers = {
+        "stage 2": partial(RankWorker, chat, Config(mem_max_question=RANKER), folder / "tokenizer"),
+        "stage 3": partial(AnswerWorker, chat, Config(), Order.SIMILARITY, Budget()),
+    }
+    found = []
+    for name, make in makers.items():
+        worker = make.func
+        output = folder / f"{name}{in_flight}.parquet"
+        run = StageRun(source, output, worker.adds, worker.status, {}, "d/test")
+        said = run.run(make, Cluster(), in_flight, name)
+        assert said == {"ok": len(rows)}, said
+        ratio = stub.seconds / ideal(stub.waits, in_flight)
+        what = f"{name}, {len(rows):,} requests, {in_flight} in flight: time against a full window"
+        note = f"{stub.seconds:.1f} s, replies of {stub.mean_s:g} s on average"
+        found.append(Outcome(NAME, what, (ratio,), target=OF_IDEAL, at_most=True, note=note))
+        stub.forget()
+    return found
+
+
+def ideal(waits: list[float], in_flight: int) -> float:
+    """Seconds until the last of these replies, where every request begins when another ends."""
+    ends = [0.0] * in_flight
+    for wait in waits:
+        heapq.heappush(ends, heapq.heappop(ends) + wait)
+    return max(ends)
+
+
+class Stub:
+    """A chat endpoint in a thread of its own."""
+
+    def __init__(self, mean_s: float) -> None:
+        self.mean_s, self._draw = mean_s, random.Random(0)
+        self.forget()
+        started = threading.Event()
+        threading.Thread(target=lambda: asyncio.run(self._serve(started)), daemon=True).start()
+        started.wait()
+
+    def forget(self) -> None:
+        self.waits: list[float] = []
+        self._began = self._ended = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self._ended - self._began
+
+    async def _serve(self, started: threading.Event) -> None:
+        app = web.Application(client_max_size=2**26)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        started.set()
+        await asyncio.Event().wait()
+
+    async def _chat(self, request: web.Request) -> web.Response:
+        self._began = self._began or time.monotonic()
+        await request.read()
+        wait = self._draw.expovariate(1 / self.mean_s)
+        self.waits.append(wait)
+        await asyncio.sleep(wait)
+        self._ended = time.monotonic()
+        message = {"role": "assistant", "content": "<ranking>0</ranking>"}
+        return web.json_response({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
 
 
 def _write(path: Path, questions: int) -> None:

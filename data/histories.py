@@ -12,8 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from ..sessions.records import HistoryQuestion
-from ..sessions.table import question_in
+from ..sessions.records import HistoryQuestion, question_in
 from .rows import open_file
 
 Fields = Mapping[str, Any]
@@ -60,7 +59,7 @@ def entry(where: str, id: str, history: str, build: Callable[[], HistoryQuestion
 
 
 def read_rows(path: Path, number: int, place: str, fields: Fields) -> Iterator[Entry]:
-    """A row in the columns of ``sessions.table``. Sets in other languages come this way: a Chinese one (PerLTQA, say)
+    """A row in the columns of ``sessions.records``. Sets in other languages come this way: a Chinese one (PerLTQA)
     needs nothing but ``question``, ``answer`` and ``haystack_sessions``. What else a row has travels along.
     """
     id = text_of(fields, "question_id") or f"{path.stem}_{number}"

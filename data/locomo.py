@@ -29,8 +29,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from ..sessions.records import HistoryQuestion, Session, Turn
-from ..sessions.wording import language_of
+from ..sessions.records import HistoryQuestion, Session, Turn, language_of
 from .histories import BadQuestion, Entry, Fields, Skipped, entry, needed, text_of
 from .rows import DataError
 

@@ -1,6 +1,6 @@
 """LongMemEval (Wu et al. 2025; ``longmemeval_s``, ``_m``, ``_oracle``) as questions about histories.
 
-Its entries have the columns of ``sessions.table`` but for two things::
+Its entries have the columns of ``sessions.records`` but for two things::
 
     {"question_id": "e47becba", "question_type": "multi-session", "question": ..., "answer": "4" or 4,
      "question_date": "2023/05/30 (Tue) 23:40", "haystack_dates": [...], "haystack_session_ids": [...],
@@ -27,8 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..sessions.records import HistoryQuestion, Session, Turn
-from ..sessions.wording import language_of
+from ..sessions.records import HistoryQuestion, Session, Turn, language_of
 from .histories import BadQuestion, Entry, Fields, entry, needed, text_of
 
 _DATE = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})\D*(?:(\d{1,2}):(\d{2}))?")

@@ -32,8 +32,7 @@ from typing import Any
 
 import orjson
 
-from ..sessions.records import HistoryQuestion, Session, Turn
-from ..sessions.wording import language_of
+from ..sessions.records import HistoryQuestion, Session, Turn, language_of
 from ..system.errors import reason_of
 from .histories import BadQuestion, Entry, Fields, Reader, entry, needed, text_of
 from .rows import DataError

@@ -41,8 +41,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from ..sessions.records import HistoryQuestion, Language
-from ..sessions.table import row_of
+from ..sessions.records import HistoryQuestion, Language, row_of
 from ..system.command_line_types import positive_number, whole_number
 from ..system.errors import MemAgentError, reason_of
 from ..system.files import replacing
@@ -70,7 +69,7 @@ _PAGE_ROWS = 4
 
 
 class SessionFile:
-    """Rows of ``sessions.table`` for one file, which the caller opens and puts in its place.
+    """Rows of ``sessions.records`` for one file, which the caller opens and puts in its place.
 
     Columns that no stage reads travel along; those of the first rows decide which there are, and of which type.
     """

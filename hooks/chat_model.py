@@ -56,10 +56,19 @@ class ChatSettings:
     top_p: float | None = None
     samples: int = 1
     """Replies to one request."""
+    thinking: bool | None = None
+    """What a template with ``enable_thinking`` is told; None: nothing."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", chat_base("the address of the chat model", self.url, " or ".join(KEYS)))
         object.__setattr__(self, "key", self.key.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    text: str
+    cut: bool
+    """Whether the limit of its tokens ended it."""
 
 
 _NEW_BUDGET = "max_completion_tokens"
@@ -84,10 +93,14 @@ class ChatClient:
 
     async def ask(self, messages: Messages, seed: int | None = None) -> str:
         """The reply to ``messages``, ``{role, content}`` each. Raises ChatFailed."""
-        return (await self.sampled(messages, seed))[0]
+        return (await self.replies(messages, seed))[0].text
 
     async def sampled(self, messages: Messages, seed: int | None = None) -> list[str]:
         """As many replies as the settings say. Raises ChatFailed."""
+        return [reply.text for reply in await self.replies(messages, seed)]
+
+    async def replies(self, messages: Messages, seed: int | None = None) -> list[Reply]:
+        """As ``sampled``, with how each ended. Raises ChatFailed."""
         self.counts["asked"] += 1
         client, slots = self._of_this_loop()
         async with slots:
@@ -95,11 +108,15 @@ class ChatClient:
         self.counts["answered"] += 1
         return replies
 
-    async def served(self) -> list[str]:
-        """Names of the models that ``/models`` lists. Raises ChatFailed."""
+    async def served(self) -> dict[str, int]:
+        """The models that ``/models`` lists, and the tokens of their contexts; 0 where the server does not say.
+
+        Raises ChatFailed.
+        """
         client, _ = self._of_this_loop()
         try:
-            return [model.id for model in (await client.models.list()).data]
+            listed = (await client.models.list()).data
+            return {model.id: int(getattr(model, "max_model_len", None) or 0) for model in listed}
         except _UNREADABLE as error:
             raise self._failure(error) from None
 
@@ -120,15 +137,18 @@ class ChatClient:
             self._loops[loop] = client, asyncio.Semaphore(settings.concurrency)
         return self._loops[loop]
 
-    async def _replies(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> list[str]:
+    async def _replies(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> list[Reply]:
         settings, budget = self.settings, self._budget
         given = {"model": settings.model, "messages": messages, "temperature": settings.temperature,
                  "top_p": settings.top_p, budget: settings.max_output_tokens, "seed": seed,
                  "n": settings.samples if settings.samples > 1 else None}
         body: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if settings.thinking is not None:
+            body["extra_body"] = {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
         try:
             answer = await client.chat.completions.create(**body)
-            replies = [_text(choice.message.content) for choice in answer.choices[: settings.samples]]
+            replies = [Reply(_text(choice.message.content), choice.finish_reason == "length")
+                       for choice in answer.choices[: settings.samples]]
             if len(replies) < settings.samples:
                 raise ValueError(f"{len(replies)} replies, {settings.samples} were asked for")
         except _UNREADABLE as error:

@@ -46,7 +46,6 @@ from typing import Any
 import orjson
 
 from ..config import Config, ConfigError
-from ..data.rows import open_file
 from ..evaluation.results import Row, read_results
 from ..evaluation.summary import main_metric, question_means, shared_metrics
 from ..system.command_line_types import positive_number, whole_number
@@ -55,8 +54,8 @@ from ..system.files import folder_lock, write_atomically
 from ..system.one_line_errors import one_line_errors
 from ..system.python_command import python_module
 from ..system.signals import stop_on_signals
+from .files import FINISHED_WITH_FAILURES, read_table
 from .rl_data import PROMPT_TOKENS, DataRecipe, from_variable, read_recipe
-from .stage_options import FINISHED_WITH_FAILURES
 
 PACK = Path(__file__).resolve().parents[1]
 _FREE = (
@@ -260,7 +259,7 @@ def rank(plan: Plan, number: int) -> Step:
 def _check_ranked(outputs: Sequence[Path]) -> None:
     """Raises MemAgentError where all rows of a file failed: the next round would be chosen by similarity alone."""
     for path in outputs:
-        said = [(row.fields or {})["rank_status"] for row in open_file(path, ["rank_status"]).rows]
+        said = read_table(path, ["rank_status"])["rank_status"].to_pylist()
         if said and "ok" not in said:
             raise MemAgentError(f"{path}: none of {len(said)} questions was ranked ({said[-1]}); once that is "
                                 "seen to, the same command asks for them again")

@@ -69,15 +69,13 @@ from tqdm import tqdm
 
 from ..checkpoints.hf_model import load_vocabulary, local_folder, tokenizer_hash
 from ..config import Config
-from ..data.document_store import SHARED_STORE, DocumentWriter, is_store
+from ..data.document_store import SHARED_STORE, DocumentWriter
 from ..data.manifest import Manifest, locked_manifest, sha256_of
 from ..data.rows import BATCH_ROWS, open_file
 from ..rewards.ranking import anchor_score
 from ..sessions.packing import by_score, pack
-from ..sessions.records import HistoryQuestion
-from ..sessions.render import render_history, render_session
-from ..sessions.table import BadRow, question_of
-from ..sessions.wording import Wording, load_wording
+from ..sessions.records import BadRow, HistoryQuestion, question_of
+from ..sessions.wording import Wording, load_wording, render_history, render_session
 from ..system.command_line_types import positive_number, whole_number
 from ..system.errors import MemAgentError, reason_of
 from ..system.files import scratch_folder
@@ -437,7 +435,6 @@ def _write(manifest: Manifest, source: Mapping[str, Any], parts: Sequence[Part],
         trained = len(rows) - tests
         if not trained:
             raise MemAgentError("no row to train; " + "; ".join(lines))
-        documents.commit()
         shards = shards_of(rows.select(range(tests, len(rows))), args.rows_per_file, args.seed)
         files: dict[str, Callable[[BinaryIO], None]] = {
             f"train_{number}.parquet": partial(write_rows, shard) for number, shard in enumerate(shards)
@@ -472,7 +469,7 @@ def _source(recipe: DataRecipe, parts: Sequence[Part], args: argparse.Namespace)
 
 def _is_there(manifest: Manifest, source: Mapping[str, Any]) -> bool:
     """Whether all files are. Raises ManifestError where some are of another source."""
-    if not manifest.has(SUMMARY, source) or not is_store(manifest.folder / SHARED_STORE):
+    if not manifest.has(SUMMARY, source) or not (manifest.folder / SHARED_STORE).is_dir():
         return False
     return all(manifest.has(name, source) for name in _summary(manifest)["files"])
 

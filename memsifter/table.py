@@ -51,20 +51,20 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 from tqdm import tqdm
 
-from ..data.rows import open_file
+from ..data.rows import BATCH_ROWS
 from ..evaluation.statistics import CONFIDENCE, RESAMPLES, Estimate, compare, interval, sign_flip_p
 from ..rewards.ranking import ndcg_at, recall_at, reciprocal_rank
 from ..rewards.text_f1 import answer_em, answer_f1, choice_score
 from ..sessions.packing import by_score
 from ..sessions.ranking import completed
-from ..sessions.table import BadRow, question_of
+from ..sessions.records import BadRow, question_of
 from ..system.errors import MemAgentError, reason_of
 from ..system.files import write_atomically
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_if_asked, stop_on_signals
 from ..system.text import markdown_table
-from .baselines import bm25_order
-from .stage_files import CHAT, EMBED, MEMORY, RANKING
+from .files import CHAT, EMBED, MEMORY, RANKING, read_rows
+from .orders import bm25_order
 
 FILE = "sifter.json"
 """What a folder of results has that a report can show."""
@@ -353,11 +353,11 @@ def read_histories(file: StageFile) -> dict[str, str]:
     return found
 
 
-def _rows(file: StageFile, columns: Collection[str], describe: str) -> Iterator[dict[str, Any]]:
-    rows = open_file(file.path, columns).rows
+def _rows(file: StageFile, columns: Sequence[str], describe: str) -> Iterator[dict[str, Any]]:
+    rows = chain.from_iterable(read_rows(file.path, columns, BATCH_ROWS))
     for row in tqdm(rows, describe, file.rows, unit=" rows", disable=None, leave=False):
         stop_if_asked()
-        yield row.fields or {}
+        yield row
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------

@@ -10,14 +10,15 @@
         sifter.rank("Where do I live?", k=3)      # best first: id, session, score, by
         sifter.answer("Where do I live?").text    # "Lyon"
 
-The folder holds ``sessions.jsonl`` (``session_log.py``) and the vectors of its texts (``embedding_store.py``). Both
-are only ever appended to, so it opens again whenever it was killed; what a kill left without a vector gets one later.
+The folder holds ``sessions.sqlite`` and the vectors of its texts (``vectors.py``), so it opens again whenever it was
+killed; what a kill left without a vector gets one later.
 
 What models are shown is what they were shown in training and are shown by the stages: same renderer, wording, packing.
 Sessions count as having happened in the order in which they were added.
 
 One process has a folder open at a time. Its threads may share a Sifter. Methods without ``async`` in their name wait;
-inside an event loop take the others.
+inside an event loop take the others. Models are asked from a loop of the Sifter's own, whose connections ``close``
+ends.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import sqlite3
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -35,16 +39,15 @@ import orjson
 
 from ..config import ConfigError
 from ..hooks.chat_model import ChatClient, ChatFailed, ChatSettings
-from ..rewards.intrinsic.encoder import HASHING, Encoder, encoder_folder
-from ..sessions.answer import answer_of
+from ..rewards.intrinsic.encoder import HASHING, encoder_folder, make_encoder
 from ..sessions.packing import by_score, pack
-from ..sessions.ranking import completed, in_history, lenient_ranking
-from ..sessions.records import HistoryQuestion, Language, Session, Turn
-from ..sessions.render import embedded_text, render_history
-from ..sessions.wording import language_of, load_wording
-from .session_log import SessionLog
-from .stages.ranking_prompt import NoRoom, ranking_prompt
-from .stores.embedding_store import VARIABLE, EmbeddingStore, TokenCounter, embedding_model
+from ..sessions.ranking import answer_of, completed, in_history, lenient_ranking
+from ..sessions.records import HistoryQuestion, Language, Session, Turn, language_of
+from ..sessions.wording import embedded_text, load_wording, render_history
+from ..system.files import folder_lock
+from .embed import VARIABLE
+from .rank import NoRoom, ranking_prompt
+from .vectors import TokenCounter, VectorStore
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -111,26 +114,37 @@ class Sifter:
             MemAgentError: another process has the folder open, or it is damaged.
         """
         self._wording = load_wording(prompts)
-        self._language = _language(language)
+        if language is not None and language not in tuple(Language):
+            raise ConfigError(f"language={language!r}: {' or '.join(Language)}, or None for the question's")
+        self._language = Language(language) if language is not None else None
         self._rank_tokens, self._input_tokens = rank_tokens, input_tokens
-        self._store = EmbeddingStore(Path(folder) / "vectors", _encoder(embedding_model, embedding_model_path, device))
-        own = embedding_model_path or embedding_model
-        counted_by = tokenizer or ("" if embedding_model == HASHING else str(encoder_folder(own, VARIABLE)))
-        if not counted_by:
+        if embedding_model == HASHING and not tokenizer:
             raise ConfigError(f"{HASHING} has no tokenizer to count tokens by; name one with tokenizer=")
-        self._counter = TokenCounter(Path(folder) / "vectors", counted_by)
-        self._log = SessionLog(Path(folder) / "sessions.jsonl")
-        self._ids = {session.id: place for place, session in enumerate(self._log.sessions)}
+        counted_by = tokenizer or str(encoder_folder(embedding_model_path or embedding_model, VARIABLE))
+        encoder = make_encoder(embedding_model, VARIABLE, path=embedding_model_path, length=512, device=device)
+        self._ranker, self._chat = _client(ranker), _client(chat)
+        self._held = ExitStack()
+        with ExitStack() as opened:
+            busy = "another process has it open; close that, or use another folder"
+            opened.enter_context(folder_lock(Path(folder), busy=busy, name=".sessions.lock"))
+            self._vectors = VectorStore(Path(folder) / "vectors", encoder)
+            opened.callback(self._vectors.close)
+            self._counter = TokenCounter(Path(folder) / "vectors", counted_by)
+            opened.callback(self._counter.close)
+            self._base = sqlite3.connect(Path(folder) / "sessions.sqlite", check_same_thread=False)
+            opened.callback(self._base.close)
+            self._sessions = _sessions(self._base, Path(folder) / "sessions.jsonl")
+            self._held = opened.pop_all()
         self._lock = threading.RLock()
         self._closed = False
-        self._loop = _LoopThread()
-        self._ranker, self._chat = _client(ranker), _client(chat)
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="sifter", daemon=True).start()
 
     @property
     def sessions(self) -> list[Session]:
         """All, in the order of time."""
         with self._lock:
-            return list(self._log.sessions)
+            return list(self._sessions.values())
 
     def add_session(self, turns: Iterable[Said], date: str = "", id: str | None = None) -> str:
         """Keep a session, on disk when this returns, and give its id; the same one again changes nothing.
@@ -150,19 +164,22 @@ class Sifter:
         session = Session(_text(id or "", "id") or _own_id(said, when), said, when)
         with self._lock:
             self._check_open()
-            place = self._ids.get(session.id)
-            if place is not None:
-                if self._log.sessions[place] != session:
-                    raise ConfigError(f"another session has the id {session.id!r}; give each its own")
-                return session.id
-            self._log.add(session)
-            self._ids[session.id] = place = len(self._log.sessions) - 1
-            self._store.embed([embedded_text(session)])
+            known = self._sessions.get(session.id)
+            if known is None:
+                _keep(self._base, session)
+                self._sessions[session.id] = session
+                self._vectors.embed([embedded_text(session)])
+            elif known != session:
+                raise ConfigError(f"another session has the id {session.id!r}; give each its own")
         return session.id
+
+    async def add_session_async(self, turns: Iterable[Said], date: str = "", id: str | None = None) -> str:
+        """As ``add_session``, which embeds, in another thread."""
+        return await asyncio.to_thread(self.add_session, turns, date, id)
 
     def rank(self, question: str, k: int = 10, *, date: str = "") -> list[Ranked]:
         """The ``k`` best sessions, best first; ``date`` is when the question is asked. Raises ConfigError."""
-        return self._loop.run(self.rank_async(question, k, date=date))
+        return list(self._begun(self._best(question, k, date)).result()[1])
 
     def answer(self, question: str, k: int = 10, *, date: str = "") -> Answer:
         """An answer from the ``k`` best sessions that fit ``input_tokens``.
@@ -171,12 +188,15 @@ class Sifter:
             ConfigError: there is no chat model.
             ChatFailed: it did not answer.
         """
-        return self._loop.run(self.answer_async(question, k, date=date))
+        return self._begun(self._answer(question, k, date)).result()
 
     async def rank_async(self, question: str, k: int = 10, *, date: str = "") -> list[Ranked]:
-        return list((await self._best(question, k, date))[1])
+        return list((await asyncio.wrap_future(self._begun(self._best(question, k, date))))[1])
 
     async def answer_async(self, question: str, k: int = 10, *, date: str = "") -> Answer:
+        return await asyncio.wrap_future(self._begun(self._answer(question, k, date)))
+
+    async def _answer(self, question: str, k: int, date: str) -> Answer:
         if self._chat is None:
             raise ConfigError("no chat model is set; give Sifter(chat=ChatSettings(url=..., model=...))")
         asked, best, tokens = await self._best(question, k, date)
@@ -206,12 +226,12 @@ class Sifter:
         when = _text(date, "date")
         with self._lock:
             self._check_open()
-            sessions = tuple(self._log.sessions)
+            sessions = tuple(self._sessions.values())
             language = self._language or language_of(question)
             asked = HistoryQuestion("", question.strip(), (), sessions, date=when, language=language)
             if not sessions:
                 return asked, [], []
-            vectors = self._store.vectors([asked.question, *map(embedded_text, sessions)])
+            vectors = self._vectors.vectors([asked.question, *map(embedded_text, sessions)])
             return asked, (vectors[1:] @ vectors[0]).tolist(), self._counter.sessions(sessions)
 
     async def _named(self, asked: HistoryQuestion, scores: list[float], tokens: list[int]) -> tuple[int, ...]:
@@ -219,21 +239,36 @@ class Sifter:
         if self._ranker is None or not asked.sessions:
             return ()
         try:
-            prompt = await asyncio.to_thread(
+            text, shown = await asyncio.to_thread(
                 ranking_prompt, asked, scores, tokens, limit=self._rank_tokens, top_k=0, wording=self._wording,
                 count=self._counter.count,
             )
-            reply = await self._ranker.ask([{"role": "user", "content": prompt.text}])
+            reply = await self._ranker.ask([{"role": "user", "content": text}])
         except (ChatFailed, NoRoom) as failed:
             _log.warning("ranked by similarity: %s", failed)
             return ()
-        return in_history(lenient_ranking(reply, len(prompt.shown)), prompt.shown)
+        return in_history(lenient_ranking(reply, len(shown)), shown)
 
     def close(self) -> None:
-        """The folder may be opened elsewhere then."""
-        self._closed = True
-        self._loop.close([client for client in (self._ranker, self._chat) if isinstance(client, ChatClient)])
-        self._log.close()
+        """All connections and files; the folder may be opened elsewhere then."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        for client in (self._ranker, self._chat):
+            if isinstance(client, ChatClient):
+                asyncio.run_coroutine_threadsafe(client.close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._held.close()
+
+    def _begun(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """``work`` in the Sifter's own loop, or ConfigError."""
+        try:
+            self._check_open()
+        except ConfigError:
+            work.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -246,31 +281,24 @@ class Sifter:
         self.close()
 
 
-class _LoopThread:
-    """An event loop in a thread of its own, for those who wait; started when it is first needed."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = threading.Lock()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="sifter", daemon=True).start()
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def close(self, clients: Iterable[ChatClient]) -> None:
-        if self._loop is None:
-            return
-        for client in clients:
-            self.run(client.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._loop = None
+def _sessions(base: sqlite3.Connection, log: Path) -> dict[str, Session]:
+    """All sessions by id, in the order of time; those of ``log``, where earlier versions kept them, come in first."""
+    with base:
+        base.execute("CREATE TABLE IF NOT EXISTS sessions (place INTEGER PRIMARY KEY, id TEXT UNIQUE, date TEXT, "
+                     "turns TEXT)")
+    rows = base.execute("SELECT id, date, turns FROM sessions ORDER BY place").fetchall()
+    if not rows and log.exists():
+        for line in log.read_bytes().splitlines():
+            old = orjson.loads(line)
+            _keep(base, Session(old["id"], tuple(Turn(*turn) for turn in old["turns"]), old["date"]))
+        return _sessions(base, log)
+    return {id: Session(id, tuple(Turn(*turn) for turn in orjson.loads(turns)), date) for id, date, turns in rows}
 
 
-def _encoder(name: str, path: str, device: str | None) -> Encoder:
-    return embedding_model(name, path=path, device=device)
+def _keep(base: sqlite3.Connection, session: Session) -> None:
+    turns = orjson.dumps([[turn.role, turn.content] for turn in session.turns]).decode()
+    with base:
+        base.execute("INSERT INTO sessions (id, date, turns) VALUES (?, ?, ?)", (session.id, session.date, turns))
 
 
 def _client(given: ChatSettings | Model | None) -> Model | None:
@@ -291,13 +319,6 @@ def _text(value: object, name: str) -> str:
     if not isinstance(value, str):
         raise ConfigError(f"{name}={value!r:.80}: is no text")
     return value
-
-
-def _language(given: Language | str | None) -> Language | None:
-    """Raises ConfigError."""
-    if given is not None and given not in tuple(Language):
-        raise ConfigError(f"language={given!r}: {' or '.join(Language)}, or None for the question's")
-    return Language(given) if given is not None else None
 
 
 def _own_id(turns: tuple[Turn, ...], date: str) -> str:

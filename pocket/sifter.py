@@ -30,8 +30,7 @@ import orjson
 
 from ..data.document_store import document_id
 from ..sessions.records import HistoryQuestion, Language, Session, Turn
-from ..sessions.render import render_history
-from ..sessions.wording import load_wording
+from ..sessions.wording import load_wording, render_history
 from .task import NAMES, THINGS
 
 PROMPTS = Path(__file__).with_name("sifter.yaml")

@@ -56,13 +56,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import yaml
 from pydantic import Field
 
-from ..sessions.answer import answer_of
 from ..sessions.packing import pack
-from ..sessions.ranking import BadRanking, strict_ranking
+from ..sessions.ranking import BadRanking, after_thinking, answer_of, strict_ranking
 from ..sessions.records import Session
-from ..sessions.render import render_history
-from ..sessions.thinking import after_thinking
-from ..sessions.wording import Wording
+from ..sessions.wording import Wording, render_history
 from ..system.gather import gather_or_cancel
 from .ranking import RankedRow, read_history, read_row
 from .reward import Answered, Parts, Reward, RewardSettings

@@ -41,8 +41,7 @@ from typing import Annotated, Any
 import orjson
 from pydantic import Field, TypeAdapter, ValidationError
 
-from ..sessions.records import Language, Session, Turn
-from ..sessions.table import BadRow
+from ..sessions.records import BadRow, Language, Session, Turn
 from .text_f1 import MOST_OPTIONS
 
 Names = Sequence[Hashable]

@@ -1,1 +1,1 @@
-"""Histories of chat sessions: records, rendering, packing, wording and rankings. Plain Python, no framework."""
+"""Histories of chat sessions: rows, packing, wording and replies. Plain Python, no framework."""

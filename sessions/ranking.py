@@ -1,6 +1,7 @@
-"""A ranking in a model's reply: strict where it earns a reward, lenient where it has to be used.
+r"""What models reply about sessions: rankings, answers, and what they say behind their thinking.
 
-The reply names session numbers as the prompt showed them, best first, after any thinking::
+A ranking is read strictly where it earns a reward, leniently where it has to be used. The reply names session numbers
+as the prompt showed them, best first, after any thinking::
 
     <think>The move to Lyon is in session 7 ...</think>
     <ranking>7,0,3</ranking>
@@ -15,6 +16,14 @@ so a reply without ``<think>`` is as good; one that opens it and never closes it
 
 Published parsers differ between training and inference, let ``-1`` mean the last session, and fall back to the order
 of time (reference A15: 14, 11); here a reply that trains well is one that is used well.
+
+Answers, in training's reward, stage 3 and the toolkit alike::
+
+    reply                                              answer
+    <think>Lyon?</think><answer>Lyon</answer>          Lyon
+    I write <answer>Paris</answer>, no: <answer>Lyon   Lyon         the last one counts; an unclosed one is the rest
+    In Lyon.                                           In Lyon.     without tags it is all of the reply
+    <think>Lyon or                                                  thinking that never ends answers nothing
 """
 
 from __future__ import annotations
@@ -22,8 +31,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from .thinking import after_thinking
-
+_THINK, _THOUGHT = re.compile(r"<think>", re.I), re.compile(r"</think>", re.I)
+_ANSWER, _ANSWERED = re.compile(r"<answer>", re.I), re.compile(r"</answer>", re.I)
 _OPEN, _CLOSE = re.compile(r"<ranking>", re.I), re.compile(r"</ranking>", re.I)
 # ASCII: a Chinese word may touch a number. Signs, points and letters make it something else than a session's number.
 _NUMBER = re.compile(r"(?<![0-9A-Za-z_.+-])[0-9]{1,9}(?![0-9A-Za-z_]|\.[0-9])")
@@ -33,6 +42,20 @@ ASKED = 10
 
 class BadRanking(ValueError):
     """A reply that is no valid ranking; the message says why."""
+
+
+def after_thinking(reply: str) -> str | None:
+    """What a reply says behind its thinking; None where the thinking never ends."""
+    _, *after = _THOUGHT.split(reply)
+    if after:
+        return after[-1]
+    return None if _THINK.search(reply) else reply
+
+
+def answer_of(reply: str) -> str:
+    """What the reply answers, stripped; may be empty."""
+    after = _ANSWER.split(after_thinking(reply) or "")[-1]
+    return _ANSWERED.split(after)[0].strip()
 
 
 def strict_ranking(reply: str, shown: int, asked: int = ASKED) -> tuple[int, ...]:

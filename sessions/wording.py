@@ -1,13 +1,34 @@
-"""What models are asked about a history, in its language; a file may have another wording.
+r"""What models are shown of a history and are asked about it, in its language: in ranking, in training's reward, in
+chat and in the toolkit alike.
 
-Such a file has the shape of ``wording.yaml``; what it leaves out stays the pack's own. Placing texts into slots never
-reads a slot out of a text: a session that says ``{question}`` stays as it is.
+Two sessions, the second without a date (shape: MemSifter, arXiv 2603.03379, ``utils/session_process.py``)::
+
+    <session0> <date>2023/05/20 (Sat) 02:11</date>
+    <user0>I moved to Lyon.</user>
+    <assistant0>How is it?</assistant>
+    <user1>Quiet.</user>
+    </session>
+    <session1>
+    <user0>Hello.</user>
+    </session>
+
+A session's number is its place among those shown, not in the history. A role counts from 0 in each session. Roles are
+``user``, ``assistant`` or any name, ``Caroline``; what a tag cannot hold becomes ``_``.
+
+For a budget a session counts as many tokens as ``render_session(session, number)`` and the newline behind it have.
+
+No text of a session opens or closes a tag of this form, or one of the prompts around it, so a session that quotes one
+is not two: the ``<`` of such a tag becomes ``&lt;``. Other markup, the HTML that somebody asks about, stays as it is.
+
+A file may have another wording. It has the shape of ``wording.yaml``; what it leaves out stays the pack's own. Placing
+texts into slots never reads a slot out of a text: a session that says ``{question}`` stays as it is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,14 +38,54 @@ import yaml
 
 from ..system.errors import ConfigError, reason_of
 from .ranking import ASKED
-from .records import Language
+from .records import Language, Session, Turn
 
 OWN = Path(__file__).with_name("wording.yaml")
 _KEYS = ("rank", "chat", "empty_history", "date")
 _NEEDED = {"rank": ("history", "question"), "chat": ("history", "question"), "date": ("date",)}
 _SLOT = re.compile(r"\{(history|question|date|count|example)\}")
-_CJK = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
-_LETTER = re.compile(r"[^\W\d_]")
+_FRAME = frozenset({"session", "date", "history", "question", "ranking", "think", "answer"})
+"""Tags of the renderer and of the prompts: no speaker's name."""
+_NO_NAME = re.compile(r"[^\w-]+")
+_TAG = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(sorted(_FRAME | {'user', 'assistant', 'system'}))})\d*[\s/>])", re.I)
+"""The ``<`` of a tag, numbered or not, read as loosely as models do."""
+
+
+def render_history(sessions: Sequence[Session]) -> str:
+    """The sessions in the order given, numbered from 0."""
+    return "\n".join(render_session(session, number) for number, session in enumerate(sessions))
+
+
+def render_session(session: Session, number: int) -> str:
+    shown = _plain(" ".join(session.date.split()))
+    date = f" <date>{shown}</date>" if shown else ""
+    return "\n".join([f"<session{number}>{date}", *_lines(session.turns), "</session>"])
+
+
+def embedded_text(session: Session) -> str:
+    """What stage 1 embeds of a session: its turns alone, so that equal talks on two days are one text."""
+    return "\n".join(_lines(session.turns))
+
+
+def _lines(turns: Sequence[Turn]) -> Iterable[str]:
+    said: Counter[str] = Counter()
+    for turn in turns:
+        role = _role(turn.role)
+        yield f"<{role}{said[role]}>{_plain(turn.content)}</{role}>"
+        said[role] += 1
+
+
+def _role(name: str) -> str:
+    """The name of a speaker's tag; the number of a turn is put behind it."""
+    role = _NO_NAME.sub("_", name.strip()) or "user"
+    return f"{role}_" if role.lower() in _FRAME or role[-1].isdigit() else role
+
+
+def _plain(text: str) -> str:
+    return _TAG.sub("&lt;", text.strip())
+
+
+# --- wording --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +120,6 @@ class Wording:
 
 def _placed(template: str, slots: Mapping[str, str]) -> str:
     return _SLOT.sub(lambda slot: slots.get(slot[1], slot[0]), template)
-
-
-def language_of(text: str) -> Language:
-    """Chinese where at least a third of the letters are; names of other scripts do not change that."""
-    letters = len(_LETTER.findall(text))
-    return Language.ZH if letters and 3 * len(_CJK.findall(text)) >= letters else Language.EN
 
 
 @lru_cache(maxsize=8)

@@ -22,7 +22,7 @@ from typing import ClassVar, Literal
 
 from ..rewards.ranking import anchor_score, ndcg_at, recall_at, reciprocal_rank
 from ..sessions.ranking import ASKED, BadRanking, lenient_ranking, strict_ranking
-from ..sessions.table import BadRow
+from ..sessions.records import BadRow
 from .interface import Task, TaskRow
 
 CUTS = (1, 5, 10)

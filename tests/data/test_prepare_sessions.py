@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from mem_agent.data.prepare_sessions import main
-from mem_agent.sessions.render import embedded_text
-from mem_agent.sessions.table import question_of
+from mem_agent.sessions.records import question_of
+from mem_agent.sessions.wording import embedded_text
 
 
 def run(tmp_path, *words, dataset="d"):

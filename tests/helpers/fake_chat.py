@@ -38,6 +38,7 @@ class FakeChat:
     key: str = ""
     """What the Authorization header has to hold, if anything; refusals repeat it."""
     models: tuple[str, ...] = ("served",)
+    max_model_len: int | None = None
     finish_reason: str = "stop"
     bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -83,7 +84,7 @@ class FakeChat:
         return web.json_response(completion(answer, self.finish_reason))
 
     async def list_models(self, request: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": name} for name in self.models]})
+        return web.json_response({"data": [{"id": name, "max_model_len": self.max_model_len} for name in self.models]})
 
 
 def completion(content: str | None, finish_reason: str = "stop") -> dict[str, Any]:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mem_agent.sessions.records import HistoryQuestion, Language, Session, Turn
-from mem_agent.sessions.render import render_session
-from mem_agent.sessions.table import row_of
+from mem_agent.sessions.records import HistoryQuestion, Language, Session, Turn, row_of
+from mem_agent.sessions.wording import render_session
 
 PLACES = ("Lyon", "Graz", "Turin", "Porto", "Basel", "Krakow")
 
@@ -52,8 +51,3 @@ def write_rows(path: Path, rows: list[dict]) -> Path:
 
 def read_rows(path: Path) -> list[dict]:
     return pq.read_table(path).to_pylist()
-
-
-def journalled(folder: Path) -> int:
-    """Rows that the stages below ``folder`` have answers of, in blocks that are not done."""
-    return sum(len(file.read_bytes().splitlines()) for file in folder.rglob("*.parts/*/*.jsonl"))

@@ -15,8 +15,7 @@ from mem_agent.data.document_store import DocumentStore, store_folder
 from mem_agent.data.training_file import DataSource
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.memsifter.rl_data import main, read_recipe
-from mem_agent.sessions.render import render_session
-from mem_agent.sessions.wording import load_wording
+from mem_agent.sessions.wording import load_wording, render_session
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.histories import question, row, write
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer

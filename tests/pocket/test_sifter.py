@@ -39,8 +39,7 @@ from mem_agent.pocket.sifter_rows import (
 )
 from mem_agent.sessions.ranking import strict_ranking
 from mem_agent.sessions.records import Language
-from mem_agent.sessions.render import render_history, render_session
-from mem_agent.sessions.wording import load_wording
+from mem_agent.sessions.wording import load_wording, render_history, render_session
 
 START = Path(__file__).parents[2] / "pocket" / "sifter_start"
 HISTORY = History("Anna", "fruit", (

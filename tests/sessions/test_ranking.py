@@ -1,4 +1,4 @@
-"""Rankings in replies: what earns a reward, and what can still be used of the rest."""
+"""Replies: rankings that earn a reward, what can still be used of others, answers, and thinking."""
 
 import pytest
 from hypothesis import given
@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from mem_agent.sessions.ranking import (
     BadRanking,
+    after_thinking,
+    answer_of,
     completed,
     in_history,
     lenient_ranking,
@@ -98,3 +100,32 @@ def test_numbers_shown_lead_back_to_the_history(history, rng):
 def test_no_number_leads_to_a_session_that_was_not_shown(number):
     with pytest.raises(ValueError):
         in_history([0, number], [4, 9])
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [("<think>a</think>b", "b"), ("a</think>b", "b"), ("b", "b"), ("<think>a", None), ("", ""), ("a</THINK>b", "b"),
+     ("a</think>b</think> c", " c"), ("a <think>b", None)],
+)
+def test_thinking_is_cut_off(reply, said):
+    assert after_thinking(reply) == said
+
+
+@pytest.mark.parametrize("reply,answer", [
+    ("<answer>Lyon</answer>", "Lyon"),
+    ("It is <ANSWER> Lyon </ANSWER>.", "Lyon"),
+    ("<think>Lyon?</think><answer>Lyon</answer>", "Lyon"),
+    ("Lyon?</think><answer>Lyon</answer>", "Lyon"),  # a template that opened the thinking itself
+    ("<think><answer>Paris</answer></think> Lyon", "Lyon"),
+    ("I write <answer>Paris</answer>, no: <answer>Lyon", "Lyon"),
+    ("<answer>in\nLyon", "in\nLyon"),
+    ("In Lyon. ", "In Lyon."),
+    ("In Lyon.</answer> Sure.", "In Lyon."),
+    ("<think>Lyon or", ""),
+    ("<answer></answer>", ""),
+    ("", ""),
+    ("<answer>5</answer", "5</answer"),
+    ("<answer>里昂</answer>", "里昂"),
+])
+def test_the_answer_of_a_reply(reply, answer):
+    assert answer_of(reply) == answer

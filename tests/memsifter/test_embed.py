@@ -1,36 +1,28 @@
-"""Stage 1: each text embedded once, similarities in the order of the sessions, and a killed run that goes on."""
-
-import os
-import signal
-from functools import partial
+"""Stage 1: each text embedded once, similarities in the order of the sessions."""
 
 import numpy as np
 import pytest
 
-from mem_agent.memsifter.blocks.block_run import OnRay
-from mem_agent.memsifter.stages import embed_stage, session_embedding
-from mem_agent.memsifter.stages.embed_stage import EmbedPlan, embed_part
-from mem_agent.memsifter.stores.embedding_store import EmbeddingStore, TokenCounter, embedding_model
-from mem_agent.memsifter.stores.record_store import RecordStore
-from mem_agent.rewards.intrinsic.encoder import HashingEncoder, encoder_folder
-from mem_agent.sessions.records import Session, Turn
-from mem_agent.sessions.render import embedded_text, render_session
-from mem_agent.sessions.table import row_of
-from mem_agent.tests.helpers.local_ray import needs_local_ray
+from mem_agent.memsifter import embed
+from mem_agent.rewards.intrinsic.encoder import HashingEncoder, encoder_folder, make_encoder
+from mem_agent.sessions.records import row_of
+from mem_agent.sessions.wording import embedded_text, render_session
 from mem_agent.tests.helpers.stage_rows import chinese_question, history_question, read_rows, write_rows
+from mem_agent.tests.helpers.stages_here import without_ray
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 
 @pytest.fixture(autouse=True)
-def tokenizer(tmp_path):
+def tokenizer(tmp_path, monkeypatch):
+    without_ray(monkeypatch)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     folder = tmp_path / "tokenizer"
     make_tokenizer().save_pretrained(folder)
     (folder / "config.json").write_text("{}")
-    return folder
 
 
 def run(root, *extra, data="data"):
-    return session_embedding.main([
+    return embed.main([
         "--data-dir", str(root / data), "--output-dir", str(root / "out"), "--embed-store-path", str(root / "store"),
         "--embedding-model-name", "hashing", "--tokenizer", str(root / "tokenizer"), *extra,
     ])
@@ -82,68 +74,6 @@ def test_rows_without_dates_or_sessions_and_bad_rows_go_through(tmp_path):
     assert [row["embed_status"][:7] for row in found] == ["ok", "ok", "bad row", "bad row"]
 
 
-def plan(root):
-    return EmbedPlan(root / "store" / "toy", "hashing", "", str(root / "tokenizer"))
-
-
-def killed_at(root, count, monkeypatch):
-    """Stage 1 in a fork that is killed when it embeds or writes for the ``count``-th time."""
-    child = os.fork()
-    if child == 0:
-        calls = iter(range(1, 1_000))
-
-        def dying(call, *arguments, **named):
-            if next(calls) == count:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*arguments, **named)
-
-        monkeypatch.setattr(os, "fsync", partial(dying, os.fsync))
-        add = RecordStore.add
-        monkeypatch.setattr(RecordStore, "add", lambda *given: dying(add, *given))
-        embed_part(plan(root), root / "data/toy/test.parquet", root / "out/toy.parquet", describe="toy")
-        os._exit(0)
-    return os.waitpid(child, 0)[1] == signal.SIGKILL
-
-
-@pytest.mark.parametrize("count", range(1, 10))
-def test_killed_anywhere_it_goes_on_and_embeds_nothing_twice(tmp_path, count, monkeypatch):
-    write_rows(tmp_path / "data/toy/test.parquet", [row_of(history_question(n)) for n in range(10)])
-    monkeypatch.setattr(embed_stage, "_ROWS", 4)
-    assert killed_at(tmp_path, count, monkeypatch)
-    asked = [history_question(n) for n in range(10)]
-    texts = [*(one.question for one in asked), *map(embedded_text, asked[0].sessions)]
-    had = 16 - len(EmbeddingStore(tmp_path / "store/toy", HashingEncoder()).missing(texts))
-    counts = embed_part(plan(tmp_path), tmp_path / "data/toy/test.parquet", tmp_path / "out/toy.parquet",
-                        describe="toy")
-    assert counts.embedded == 16 - had and counts.known == had and counts.rows == 10
-    assert {path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith(".")} == {"toy.parquet"}
-    run(tmp_path)
-    same = [row | {"embedding_fingerprint": ""} for row in output(tmp_path)]
-    assert [row | {"embedding_fingerprint": ""} for row in read_rows(tmp_path / "out/toy.parquet")] == same
-
-
-def test_another_model_has_its_own_folder_of_the_store(tmp_path):
-    class Other(HashingEncoder):
-        name, fingerprint = "org/other", "abc"
-
-        def encode(self, texts):
-            return -super().encode(texts)
-
-    store = tmp_path / "store"
-    mine = EmbeddingStore(store, HashingEncoder()).vectors(["a", "b"])
-    assert np.array_equal(EmbeddingStore(store, Other()).vectors(["b", "a"]), -mine[::-1])
-    assert sorted(path.name for path in store.iterdir()) == ["hashing-384-1-4", "org-other-abc"]
-
-
-def test_a_tokenizer_counts_each_session_once_and_numbers_cost_no_more_than_counted(tmp_path, tokenizer):
-    sessions = tuple(Session(f"{n}", (Turn("user", f"note {n}"),), "2023") for n in range(120))
-    counter = TokenCounter(tmp_path / "store", str(tokenizer))
-    counts = counter.sessions(sessions)
-    assert TokenCounter(tmp_path / "store", str(tokenizer)).sessions(sessions) == counts and counter.counted == 120
-    shown = "".join(f"{render_session(session, n)}\n" for n, session in enumerate(sessions))
-    assert len(make_tokenizer()(shown)["input_ids"]) <= sum(counts)
-
-
 @pytest.mark.parametrize("extra", [("--datasets", "none"), ("--data-dir", "none"), ("--splits", "../x")])
 def test_what_cannot_begin_says_why_in_a_line(tmp_path, capsys, extra):
     write_rows(tmp_path / "data/toy/test.parquet", [row_of(history_question(0))])
@@ -169,18 +99,6 @@ def test_minilm_finds_the_session_that_says_where(tmp_path):
     run(tmp_path, "--embedding-model-name", "all-MiniLM-L6-v2", "--batch-size", "4")
     rows = read_rows(tmp_path / "out/all-MiniLM-L6-v2/toy_test_embed.parquet")
     assert [int(np.argmax(row["similarities"])) for row in rows] == [2, 4]
-    model = embedding_model("all-MiniLM-L6-v2", length=512)
+    model = make_encoder("all-MiniLM-L6-v2", "X", length=512)
     assert rows[0]["embedding_fingerprint"] == model.fingerprint and model.fingerprint.endswith("-512")
     assert (encoder_folder("all-MiniLM-L6-v2", "--embedding-model-name") / "tokenizer.json").is_file()
-
-
-@needs_local_ray
-@pytest.mark.servers
-def test_ray_embeds_each_text_once_and_writes_the_same_file(tmp_path):
-    write_rows(tmp_path / "data/toy/test.parquet", [row_of(history_question(n)) for n in range(40)])
-    run(tmp_path)
-    there = EmbedPlan(tmp_path / "other" / "toy", "hashing", "", str(tmp_path / "tokenizer"))
-    counts = embed_part(there, tmp_path / "data/toy/test.parquet", tmp_path / "out/there.parquet", describe="toy",
-                        ray=OnRay("local"))
-    assert counts.embedded == 46
-    assert read_rows(tmp_path / "out/there.parquet") == output(tmp_path)

@@ -1,4 +1,4 @@
-"""Which sessions stage 3 shows, from a row of an earlier stage.
+"""Which sessions of a history are shown, from a row of an earlier stage.
 
 ``--methods`` names whose order counts; OUTPUT_DIR is ``--output-dir``::
 
@@ -10,25 +10,26 @@
 
 The rule is that of training's reward and of the toolkit (``sessions.packing``): the first ``top_k`` of the order,
 those of them that fit ``max_input_tokens``, shown in the order of time. Tokens are stage 1's counts of the sessions
-alone.
+alone. BM25 is Lucene's (k1 1.5, b 0.75), of turns and speakers' names; Chinese counts by characters, English without
+stop words (``agents/recall.py``).
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...sessions.packing import by_score, pack
-from ...sessions.ranking import completed
-from ...sessions.records import HistoryQuestion
-from ...sessions.render import render_history
-from ...sessions.table import BadRow
-from ..baselines import bm25_order, full_order
-from ..stage_files import EMBED, MEMORY, RANKING, MissingStage, Part, has_files, parts
-from ..stage_options import ChatOptions
+from ..agents.recall import Bag, WordCounter, bm25
+from ..sessions.packing import by_score, pack
+from ..sessions.ranking import completed
+from ..sessions.records import BadRow, HistoryQuestion
+from ..sessions.wording import embedded_text, render_history
+from .files import EMBED, MEMORY, RANKING, MissingStage, Part, has_files, parts
 
 T = TypeVar("T")
 
@@ -51,39 +52,43 @@ class Method:
 
     name: str
     order: Order
+    model: str
+    """Whose files it reads."""
 
-    @property
-    def kind(self) -> str:
-        return _KINDS.get(self.order, EMBED)
-
-    def folder(self, options: ChatOptions) -> str:
-        """The model whose file it reads."""
-        return options.embedding_model_name if self.order in _OF_STAGE_1 else self.name
-
-    def source(self, part: Part, options: ChatOptions) -> Path:
+    def source(self, part: Part, output_dir: str) -> Path:
         """Raises MissingStage."""
-        return part.made(options.output_dir, self.kind, self.folder(options))
+        return part.made(output_dir, _KINDS.get(self.order, EMBED), self.model)
 
-    def parts(self, options: ChatOptions) -> Sequence[Part]:
-        return parts(options, self.kind, self.folder(options))
+    def parts(self, given: argparse.Namespace) -> list[Part]:
+        return parts(given, _KINDS.get(self.order, EMBED), self.model)
 
 
-def methods(options: ChatOptions) -> list[Method]:
+def methods(given: argparse.Namespace) -> list[Method]:
     """Those that are named, or the embedding model's order. Raises MissingStage where a name has no files."""
-    names = options.methods.split() or [options.embedding_model_name]
-    return [_method(name, options) for name in dict.fromkeys(names)]
+    names = given.methods.split() or [given.embedding_model_name]
+    return [_method(name, given) for name in dict.fromkeys(names)]
 
 
-def _method(name: str, options: ChatOptions) -> Method:
+def _method(name: str, given: argparse.Namespace) -> Method:
     if name in _OF_STAGE_1:
-        return Method(name, Order(name))
-    if name == options.embedding_model_name:
-        return Method(name, Order.SIMILARITY)
+        return Method(name, Order(name), given.embedding_model_name)
+    if name == given.embedding_model_name:
+        return Method(name, Order.SIMILARITY, name)
     for order, kind in _KINDS.items():
-        if has_files(options, kind, name):
-            return Method(name, order)
-    raise MissingStage(f"--methods {name}: {Path(options.output_dir, name)} has no file of these data sets and "
+        if has_files(given, kind, name):
+            return Method(name, order, name)
+    raise MissingStage(f"--methods {name}: {Path(given.output_dir, name)} has no file of these data sets and "
                        f"splits; mem-agent session-ranking --model-name {name} makes it")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Of what a chat model is shown."""
+
+    top_k: int = 10
+    tokens: int = 8192
+    full_tokens: int = 131072
+    """Of the method ``full``, which has no top_k."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,31 +101,51 @@ class Shown:
     """As the prompt shows it."""
 
 
-def shown(row: Mapping[str, Any], asked: HistoryQuestion, method: Method, options: ChatOptions) -> Shown:
+def shown(row: Mapping[str, Any], asked: HistoryQuestion, order: Order, budget: Budget) -> Shown:
     """Raises BadRow where a column of the earlier stage is not there, or of another history."""
-    if method.order is Order.MEMORY:
+    if order is Order.MEMORY:
         memory = row.get("retrieved_memory")
         if not isinstance(memory, str):
             raise BadRow(f"question {asked.id}: no text in the column retrieved_memory")
         return Shown((), 0, memory)
     tokens = session_tokens(row, asked)
-    if method.order is Order.FULL:
-        packed = pack(full_order(asked), tokens, options.full_input_tokens)
+    if order is Order.FULL:
+        packed = pack(full_order(asked), tokens, budget.full_tokens)
     else:
-        packed = pack(_order(row, asked, method)[: options.top_k], tokens, options.max_input_tokens)
+        packed = pack(_best_first(row, asked, order)[: budget.top_k], tokens, budget.tokens)
     return Shown(packed.shown, packed.tokens, render_history([asked.sessions[n] for n in packed.shown]))
 
 
-def _order(row: Mapping[str, Any], asked: HistoryQuestion, method: Method) -> Sequence[int]:
-    if method.order is Order.BM25:
+def _best_first(row: Mapping[str, Any], asked: HistoryQuestion, order: Order) -> Sequence[int]:
+    if order is Order.BM25:
         return bm25_order(asked)
     similar = by_score(similarities(row, asked))
-    if method.order is Order.SIMILARITY:
+    if order is Order.SIMILARITY:
         return similar
     ranking = row.get("haystack_session_gen_rankings")
     if ranking is None or any(not 0 <= position < len(asked.sessions) for position in ranking):
         raise BadRow(f"question {asked.id}: haystack_session_gen_rankings are no positions of its history")
     return completed(ranking, similar)
+
+
+def bm25_order(asked: HistoryQuestion) -> list[int]:
+    """Every session, best first; equal ones, such as all that share no word with the question, by time."""
+    if not asked.sessions:
+        return []
+    count, bags = _counted(tuple(map(embedded_text, asked.sessions)))
+    return by_score(bm25(bags, count(asked.question)))
+
+
+@lru_cache(maxsize=2)
+def _counted(texts: tuple[str, ...]) -> tuple[WordCounter, list[Bag]]:
+    """Kept for the next question, which is often about the same history."""
+    count = WordCounter()
+    return count, [count(text) for text in texts]
+
+
+def full_order(asked: HistoryQuestion) -> list[int]:
+    """The newest first: what a budget has to cut of a full context is its oldest part."""
+    return list(reversed(range(len(asked.sessions))))
 
 
 def similarities(row: Mapping[str, Any], asked: HistoryQuestion) -> Sequence[float | None]:

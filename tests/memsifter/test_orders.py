@@ -1,7 +1,7 @@
 """Orders that no trained model gives."""
 
 from mem_agent.agents.recall import words
-from mem_agent.memsifter.baselines import bm25_order, full_order
+from mem_agent.memsifter.orders import bm25_order, full_order
 from mem_agent.sessions.records import HistoryQuestion, Session, Turn
 
 

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mem_agent.sessions.records import HistoryQuestion, Language, Session, Turn
-from mem_agent.sessions.table import BadRow, question_of, row_of
+from mem_agent.sessions.records import BadRow, HistoryQuestion, Language, Session, Turn, question_of, row_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 NAMES = st.lists(TEXT.filter(str.strip), unique=True, max_size=4)

@@ -1,24 +1,16 @@
 """Stage 3: what is shown and asked, what is kept of replies and failures, and that nothing is asked twice."""
 
-import os
 import re
-import signal
-import subprocess
-import sys
+from contextlib import contextmanager
 
 import pytest
 
-from mem_agent.memsifter.stages import chat_infer
+from mem_agent.memsifter import answer
+from mem_agent.memsifter.endpoint import NOWHERE
 from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
-from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
-from mem_agent.tests.helpers.stage_rows import (
-    chinese_question,
-    embedded_row,
-    history_question,
-    journalled,
-    read_rows,
-    write_rows,
-)
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
+from mem_agent.tests.helpers.stage_rows import chinese_question, embedded_row, history_question, read_rows, write_rows
+from mem_agent.tests.helpers.stages_here import without_ray
 
 KEY = "sk-secret-0123456789"
 OPTIONS = {"--top-k": 2, "--max-input-tokens": 1000, "--chat-retries": 0, "--model-name": "served",
@@ -29,7 +21,9 @@ NUMBER = re.compile(r"number 10(\d+)")
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Stage 1's file of ten questions; the environment of the stage."""
-    for name in ("API_KEY", "OPENAI_API_KEY", "TEMPERATURE", "METHODS", "DATASETS", "MODEL_NAME", "OUTPUT_DIR"):
+    without_ray(monkeypatch)
+    for name in ("API_KEY", "OPENAI_API_KEY", "TEMPERATURE", "METHODS", "DATASETS", "MODEL_NAME", "OUTPUT_DIR",
+                 "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "emb" / "set_test_embed.parquet", [embedded_row(history_question(n)) for n in range(10)])
@@ -43,7 +37,7 @@ def words(options):
 def infer(monkeypatch, chat, options=(), **env):
     for name, value in {"BASE_URL": chat.url, **env}.items():
         monkeypatch.setenv(name, str(value))
-    return chat_infer.main(words(dict(options)))
+    return answer.main(words(dict(options)))
 
 
 def rows_of(folder, method="emb", model="served", dataset="set"):
@@ -173,28 +167,10 @@ def test_a_row_that_stage_2_repairs_is_asked_again_alone(folder, monkeypatch):
     assert [row["shown_session_idx"] for row in found] == [[2, 4] if n == 3 else [2, 5] for n in range(10)]
 
 
-def test_killed_in_the_middle_it_asks_for_the_rest_alone(folder):
-    """SIGKILL after six replies; the four that are then asked for are the ones that no reply had come for."""
-    chat = FakeChat(lambda body, number: f"reply {number}" if number < 6 else HANG)
-    command = [sys.executable, "-m", "mem_agent", "chat-infer", *words({"--chat-concurrency": 1})]
-    with chat_server(chat):
-        env = os.environ | {"BASE_URL": chat.url, "PYTHONWARNINGS": "ignore"}
-        run = subprocess.Popen(command, env=env)
-        wait_for(lambda: len(chat.bodies) >= 7 and journalled(folder) >= 6, run)
-        run.send_signal(signal.SIGKILL)
-        run.wait(HANGS_AFTER_S)
-        before = set(numbers(chat))
-        chat.bodies.clear()
-        chat.answer = lambda body, number: "later"
-        assert subprocess.run(command, env=env, capture_output=True).returncode == 0
-    assert len(before) == 7 and len(numbers(chat)) == 4 and before | set(numbers(chat)) == set(range(10))
-    assert [row["generated_text"].split()[0] for row in rows_of(folder)].count("reply") == 6
-
-
-@pytest.mark.parametrize("answer", [401, HANG])
-def test_what_no_row_could_pass_ends_it_in_one_line(folder, monkeypatch, capsys, answer):
-    timeout = 0.2 if answer is HANG else HANGS_AFTER_S
-    with chat_server(FakeChat(lambda body, number: answer)) as chat:
+@pytest.mark.parametrize("given", [401, HANG])
+def test_what_no_row_could_pass_ends_it_in_one_line(folder, monkeypatch, capsys, given):
+    timeout = 0.2 if given is HANG else HANGS_AFTER_S
+    with chat_server(FakeChat(lambda body, number: given)) as chat:
         assert infer(monkeypatch, chat, {"--chat-timeout": timeout}) == 1
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {chat.url}/v1: ")
     assert not (folder / "served" / "emb" / "set_test_chat.parquet").exists()
@@ -216,7 +192,7 @@ def test_the_name_is_that_of_the_only_model_there(folder, monkeypatch, capsys):
 def test_one_line_for_what_is_missing_or_wrong(folder, monkeypatch, capsys, options, env, named, silent_port):
     for name, value in ({"BASE_URL": f"http://127.0.0.1:{silent_port}"} | env).items():
         monkeypatch.setenv(name, value)
-    assert chat_infer.main(words(options)) == 1
+    assert answer.main(words(options)) == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("error: ") and named in line
 
@@ -243,17 +219,16 @@ def served_here(folder, monkeypatch):
     """A model's folder, and what its engines were started with; a stub answers in their place."""
     started = []
 
-    class Engines:
-        def __init__(self, model, length, logs):
-            started.append((model.name, length))
+    @contextmanager
+    def engines(model, length, logs, runs):
+        if not any(run.wanted() for run in runs):
+            yield NOWHERE
+            return
+        started.append((model.name, length))
+        yield chat.url
+        started.append("stopped")
 
-        def __enter__(self):
-            return chat.url
-
-        def __exit__(self, *_):
-            started.append("stopped")
-
-    monkeypatch.setattr(chat_infer, "own_engines", Engines)
+    monkeypatch.setattr(answer, "own_engines", engines)
     monkeypatch.delenv("BASE_URL", raising=False)
     (folder / "my-chat").mkdir()
     (folder / "my-chat" / "config.json").write_text('{"max_position_embeddings": 4096}')
@@ -267,14 +242,14 @@ OWN = {"--model": "my-chat", "--model-name": "", "--max-output-token": 100}
 def test_a_model_is_served_here_for_as_long_as_it_is_asked_and_gets_no_key(folder, monkeypatch, served_here):
     started, chat = served_here
     monkeypatch.setenv("API_KEY", KEY)
-    assert chat_infer.main(words(OWN)) == 0
+    assert answer.main(words(OWN)) == 0
     assert started == [("my-chat", 1000 + 100 + 1024), "stopped"]
     assert {body["model"] for body in chat.bodies} == {"policy"} and len(rows_of(folder, model="my-chat")) == 10
     assert KEY not in str(chat.headers)
-    assert chat_infer.main(words(OWN)) == 0 and len(started) == 2, "nothing is left to ask, so nothing is started"
+    assert answer.main(words(OWN)) == 0 and len(started) == 2, "nothing is left to ask, so nothing is started"
 
 
 def test_a_context_that_holds_no_question_is_refused_before_anything_starts(served_here, capsys):
     started, _ = served_here
-    assert chat_infer.main(words(OWN | {"--max-input-tokens": 8192})) == 1
+    assert answer.main(words(OWN | {"--max-input-tokens": 8192})) == 1
     assert "--max-input-tokens" in capsys.readouterr().err and not started

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from mem_agent.memsifter.stages import own_engines as module
-from mem_agent.memsifter.stages.own_engines import own_engines
+from mem_agent.memsifter import endpoint
+from mem_agent.memsifter.endpoint import own_engines
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.patience import wait_for
 
@@ -19,18 +19,25 @@ time.sleep(600)
 """
 
 
+class Left:
+    """A run with a row that is left."""
+
+    def wanted(self):
+        return {"row"}
+
+
 @pytest.fixture
 def command(monkeypatch):
     """Stands in for ``mem-agent serve-engines``."""
     def stand_in(script):
-        monkeypatch.setattr(module, "python_module", lambda *words: [sys.executable, "-c", script, words[-1]])
+        monkeypatch.setattr(endpoint, "python_module", lambda *words: [sys.executable, "-c", script, words[-1]])
 
     return stand_in
 
 
 def test_they_end_with_the_block(command, tmp_path):
     command(SERVES)
-    with own_engines(tmp_path / "model", 512, tmp_path) as url:
+    with own_engines(tmp_path / "model", 512, tmp_path, [Left()]) as url:
         *_, length, pid = url.split("/")
         assert length == "512" and os.path.exists(f"/proc/{pid}")
     wait_for(lambda: not os.path.exists(f"/proc/{pid}"))
@@ -38,5 +45,6 @@ def test_they_end_with_the_block(command, tmp_path):
 
 def test_engines_that_do_not_start_name_their_log(command, tmp_path):
     command("raise SystemExit('no room')")
-    with pytest.raises(FleetError, match=r"serve-engines\.log"), own_engines(tmp_path / "model", 512, tmp_path):
+    engines = own_engines(tmp_path / "model", 512, tmp_path, [Left()])
+    with pytest.raises(FleetError, match=r"serve-engines\.log"), engines:
         pass

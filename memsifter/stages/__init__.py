@@ -1,1 +1,0 @@
-"""The three commands: embed, rank, answer."""

@@ -1,1 +1,0 @@
-"""What is computed once for each text: vectors and token counts."""
