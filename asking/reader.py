@@ -110,7 +110,8 @@ class AskingReader:
         self, question: Question, document: str, options: Options, tell: Callable[[Step], None]
     ) -> Step:
         text = document if document.strip() else ""
-        asked = Sample(prompt=question if isinstance(question, str) else list(question), metadata={})
+        prompt: Any = question if isinstance(question, str) else list(question)
+        asked = Sample(prompt=prompt, metadata={})
         key = hashlib.sha256((text or question_of(asked)).encode("utf-8", "surrogatepass")).hexdigest()
         if text and not self.agent.needs_document:
             asked, text = Sample(prompt=_behind(text, asked), metadata={}), ""
