@@ -126,7 +126,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 def read_keys(file: Path | None, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Those of ``--api-key-file``, one a line, else that of MEM_AGENT_API_KEY. Raises ConfigError: the file is empty."""
+    """Those of ``--api-key-file``, one a line, else that of MEM_AGENT_API_KEY. Raises ConfigError: an empty file."""
     text = file.read_text(encoding="utf-8") if file else env.get(KEY_VARIABLE, "")
     keys = tuple(line.strip() for line in text.splitlines() if line.strip())
     if file and not keys:
