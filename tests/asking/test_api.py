@@ -423,4 +423,4 @@ def test_health_and_metrics(model_folder):
     for line in ('mem_agent_turns_total{kind="memory"} 3.0', "mem_agent_reading 0.0",
                  'mem_agent_http_requests_total{handler="/v1/chat/completions",method="POST",status="200"} 1.0'):
         assert line in metrics
-    assert "red" not in metrics.replace("_created", "")
+    assert "red key" not in metrics and "Who" not in metrics
