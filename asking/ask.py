@@ -1,4 +1,4 @@
-"""Ask a question about documents: ``mem-agent ask MODEL QUESTION FILE...``
+r"""Ask a question about documents: ``mem-agent ask MODEL QUESTION FILE...``
 
 ::
 
@@ -7,31 +7,54 @@
     answer=$(mem-agent ask --quiet MODEL QUESTION FILE)                  the answer alone
     mem-agent ask --json MODEL QUESTION FILE                             a JSON object for every step
 
-How the memory grows goes to standard error, the reply, the answer and where it came from to standard output. Exit code
-0: there is an answer; 1: there is none, and a line says why; 2: a bad argument or setting; 130: interrupted. Whatever
-was started for the question has ended by then.
+How the memory grows goes to standard error (``progress``). Standard output has the reply, the answer in it, and where
+it came from::
+
+    Her metal is \boxed{silver}
+
+    Answer: silver
+
+    From:
+      notes.txt, line 12: “metal silver.”
+
+``--quiet`` leaves ``silver``. ``--json`` gives an object a line, the last one ``answer`` or ``failed``::
+
+    {"event": "started", "documents": [...], "skipped": [...], "document_tokens": 5312, "sections": [[place, ...]]}
+    {"event": "turn", "kind": "memory", "sections": [0], "memory": "metal silver", "reply": ..., ...}
+    {"event": "delta", "text": ...}
+    {"event": "answer", "answer": "silver", "text": ..., "sources": [{"section": 0, "places": [...], "quote": ...}]}
+    {"event": "failed", "kind": "timeout", "message": ...}
+
+Exit code 0: there is an answer; 1: there is none, and a line says why; 2: a bad argument or setting; 130: interrupted.
+Whatever was started for the question has ended by then.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, aclosing
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from ..agents.records import FailureKind
 from ..checkpoints.hf_model import config_for_model, local_folder
 from ..config import Config, ConfigError
-from ..data.documents import Documents, read_documents
+from ..data.documents import Documents, Place, read_documents
 from ..system.command_line_types import whole_number
 from ..system.errors import MemAgentError
 from ..system.one_line_errors import one_line_errors
 from ..system.processes import FleetError
 from ..system.signals import run_stoppable
-from .outputs import AnswerAlone, Answers, JsonLines, People
+from ..system.text import one_line
 from .progress import Progress, progress_console
-from .steps import Answered, Failed, Step
+from .sources import Source, sources_with_quotes
+from .steps import Answered, Delta, Failed, Options, Section, Started, Step, TurnDone
 
 _OF_THE_ENGINE = frozenset(
     {FailureKind.CONNECTION, FailureKind.SERVER_ERROR, FailureKind.RATE_LIMITED, FailureKind.BAD_RESPONSE}
@@ -56,63 +79,127 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ExitStack() as shown:
         progress = None
         if not (options.quiet or options.json):
-            progress = Progress(progress_console(), documents, whole_memory=options.show_memory)
-            shown.enter_context(progress)
-        answers = _answers(options, documents)
-        run_stoppable(_ask(options, model, config, documents, answers, progress))
+            progress = shown.enter_context(Progress(progress_console(), documents, whole_memory=options.show_memory))
+        run_stoppable(_ask(options, model, config, documents, progress))
     return 0
 
 
 async def _ask(
-    options: argparse.Namespace, model: Path, config: Config, documents: Documents, answers: Answers,
-    progress: Progress | None,
+    options: argparse.Namespace, model: Path, config: Config, documents: Documents, progress: Progress | None
 ) -> None:
     from ..rollout_client import close_clients
     from .engines import reader_at  # here: torch takes seconds, and a file that cannot be read should not wait for it
 
     if progress and not options.url:
         progress.starting()
+    output = _Output(documents, options.question, quiet=options.quiet)
+    seed = config.seed if options.seed is None else options.seed
     async with reader_at(options.url, model, config, served_model=options.served_model) as served:
         try:
-            seed = config.seed if options.seed is None else options.seed
-            async with aclosing(served.reader.read(options.question, documents.text, seed=seed)) as steps:
+            async with aclosing(served.reader.read(options.question, documents.text, Options(seed=seed))) as steps:
                 async for step in steps:
                     if progress:
                         progress.step(step)
-                    answers.step(step)
-                    _check(step, served.logs)
+                    text = output.json(step) if options.json else output.text(step)
+                    print(text, end="", flush=True)
+                    if isinstance(step, Answered) and not step.text.strip():
+                        raise AskError("the model replied with nothing")
+                    if isinstance(step, Failed) and served.fleet and step.kind in _OF_THE_ENGINE:
+                        raise FleetError(f"{step.message}; what the engine said is in {served.fleet.logs}")
+                    if isinstance(step, Failed):
+                        raise AskError(step.message)
         finally:
             await close_clients()
 
 
-def _check(step: Step, logs: Path | None) -> None:
-    """Raises where there is no answer and will be none."""
-    if isinstance(step, Answered) and not step.text.strip():
-        raise AskError("the model replied with nothing")
-    if isinstance(step, Failed):
-        if logs and step.kind in _OF_THE_ENGINE:
-            raise FleetError(f"{step.message}; what the engine said is in {logs}")
-        raise AskError(step.message)
+class _Output:
+    """What goes to standard output for each step."""
+
+    def __init__(self, documents: Documents, question: str, *, quiet: bool) -> None:
+        self._documents = documents
+        self._question = question
+        self._quiet = quiet
+        self._sections: tuple[Section, ...] = ()
+        self._began = time.monotonic()
+
+    def text(self, step: Step) -> str:
+        match step:
+            case Started():
+                self._sections = step.sections
+            case Delta() if not self._quiet:
+                return step.text
+            case Answered() if step.text.strip():
+                return f"{_answer(step)}\n" if self._quiet else self._end(step)
+        return ""
+
+    def _end(self, answered: Answered) -> str:
+        answer = _answer(answered)
+        lines = [] if answer == answered.text.strip() else ["", f"Answer: {answer}"]
+        if not self._sections:
+            found = ["From no document: this agent reads none."]
+        elif not answered.sources:
+            found = ["From no section that can be named: the words of the answer are not in the memory."]
+        else:
+            found = ["From:", *(f"  {source_line(source)}" for source in self._sources(answered))]
+        return "\n".join(["", *lines, "", *found, ""])
+
+    def json(self, step: Step) -> str:
+        if isinstance(step, Started):
+            self._sections, self._began = step.sections, time.monotonic()
+        if self._quiet and not isinstance(step, Answered | Failed):
+            return ""
+        return orjson.dumps(self._record(step)).decode() + "\n"
+
+    def _record(self, step: Step) -> dict[str, Any]:
+        match step:
+            case Started():
+                documents = [
+                    {"name": one.name, "unit": one.unit, "units": len(one.starts), "characters": len(one.text),
+                     "note": one.note} for one in self._documents.documents
+                ]
+                skipped = [asdict(one) for one in self._documents.skipped]
+                sections = [_places(self._documents.places(one.start, one.end)) for one in step.sections]
+                return {"event": "started", "documents": documents, "skipped": skipped,
+                        "document_tokens": step.document_tokens, "sections": sections}
+            case Answered():
+                found = [asdict(source) | {"places": _places(source.places), "at": _places(source.at)}
+                         for source in self._sources(step)]
+                return {"event": "answer"} | asdict(step) | {
+                    "answer": _answer(step), "sources": found, "seconds": round(time.monotonic() - self._began, 3)}
+        names = {TurnDone: "turn", Delta: "delta", Failed: "failed"}
+        return {"event": names[type(step)]} | asdict(step)
+
+    def _sources(self, step: Answered) -> list[Source]:
+        return sources_with_quotes(self._documents, self._sections, step.sources, _answer(step), self._question)
 
 
-def _answers(options: argparse.Namespace, documents: Documents) -> Answers:
-    if options.json:
-        return JsonLines(sys.stdout, documents, options.question, last_only=options.quiet)
-    return AnswerAlone(sys.stdout) if options.quiet else People(sys.stdout, documents, options.question)
+def _answer(answered: Answered) -> str:
+    """What the task reads from the reply, or the whole reply where it finds nothing."""
+    return answered.answer or answered.text.strip()
+
+
+def _places(places: Sequence[Place]) -> list[dict[str, Any]]:
+    return [asdict(place) for place in places]
+
+
+def source_line(source: Source) -> str:
+    places = "; ".join(str(place) for place in source.at or source.places)
+    return one_line(f"{places}: “{source.quote}”" if source.quote else places)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mem-agent ask", description="Ask a question about documents.")
-    parser.add_argument("model", metavar="MODEL", help="Hugging Face folder or id of the model")
-    parser.add_argument("question", metavar="QUESTION")
-    parser.add_argument("documents", metavar="FILE", nargs="+",
-                        help="text, PDF, HTML or Word files, or folders of such; - is standard input")
-    parser.add_argument("--url", default="", help="a server that has the model (default: engines started for it)")
-    parser.add_argument("--served-model", default="", help="the model's name there (default: the only one)")
-    parser.add_argument("--show-memory", action="store_true", help="the whole memory after each section")
-    parser.add_argument("--quiet", action="store_true", help="nothing but the answer")
-    parser.add_argument("--json", action="store_true", help="an object for every step; with --quiet the last alone")
-    parser.add_argument("--seed", type=whole_number, help="of the sampling (default: SEED)")
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="Hugging Face folder or id of the model")
+    add("question", metavar="QUESTION")
+    add("documents", metavar="FILE", nargs="+",
+        help="text, PDF, HTML or Word files, or folders of such; - is standard input")
+    add("--url", default="", help="a server that has the model (default: engines started for it)")
+    add("--served-model", default="", help="the model's name there (default: the only one)")
+    add("--show-memory", action="store_true", help="the whole memory after each section")
+    add("--quiet", action="store_true", help="nothing but the answer")
+    add("--json", action="store_true", help="an object for every step; with --quiet the last alone")
+    add("--seed", type=whole_number, help="of the sampling (default: SEED)")
     return parser
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,14 +28,27 @@ from .reader import AskingReader
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model that can be asked, and where its engines log if they are ours."""
+    """A model that can be asked, and the engines that were started for it, if any."""
 
     reader: AskingReader
-    healthy: Callable[[], Awaitable[bool]]
-    """Whether what is behind it answers."""
-    watch: Callable[[], Awaitable[object]]
-    """Replaces engines that died; to be called now and then by who serves for long. Raises FleetError."""
-    logs: Path | None = None
+    fleet: Fleet | None = None
+
+    async def healthy(self) -> bool:
+        """Whether what is behind it answers."""
+        if self.fleet:
+            return not self.fleet.out_of_service
+        url = self.reader.endpoint.base_url
+        async with aiohttp.ClientSession(trust_env=uses_proxy(url), timeout=aiohttp.ClientTimeout(2)) as session:
+            try:
+                async with session.get(f"{url}/health") as reply:
+                    return reply.status < 500
+            except NO_ANSWER:
+                return False
+
+    async def watch(self) -> None:
+        """Replaces engines that died; to be called now and then by who serves for long. Raises FleetError."""
+        if self.fleet:
+            await self.fleet.ensure_alive(REQUEST_TIMEOUT_S)
 
 
 @asynccontextmanager
@@ -52,37 +65,16 @@ async def reader_at(
     """
     if url:
         asked = config.replace(base_url=checked_url("--url", url, " or ".join(KEYS)))
-        server = await connect("", model, asked, served_model=served_model)
-        yield Served(AskingReader(asked, model, server), lambda: _answers(server.base_url), _nothing)
+        yield Served(AskingReader(asked, model, await connect("", model, asked, served_model=served_model)))
         return
     config = with_engine_length(config, model, load_vocabulary(model, config.trust_remote_code))
-    folder, failed = logs or Path(tempfile.mkdtemp(prefix="mem-agent-ask-")), False
+    folder, kept = logs or Path(tempfile.mkdtemp(prefix="mem-agent-ask-")), bool(logs)
     try:
         async with Fleet(config, model, run_folder=folder) as fleet:
-
-            async def healthy() -> bool:
-                return not fleet.out_of_service
-
-            async def watch() -> int:
-                return await fleet.ensure_alive(REQUEST_TIMEOUT_S)
-
-            yield Served(AskingReader(config, model, fleet.url), healthy, watch, fleet.logs)
+            yield Served(AskingReader(config, model, fleet.url), fleet)
     except FleetError:
-        failed = True
+        kept = True
         raise
     finally:
-        if not (logs or failed):
+        if not kept:
             shutil.rmtree(folder)
-
-
-async def _nothing() -> None:
-    """Somebody else's server is theirs to keep alive."""
-
-
-async def _answers(url: str) -> bool:
-    async with aiohttp.ClientSession(trust_env=uses_proxy(url), timeout=aiohttp.ClientTimeout(2)) as session:
-        try:
-            async with session.get(f"{url}/health") as reply:
-                return reply.status < 500
-        except NO_ANSWER:
-            return False

@@ -1,20 +1,20 @@
-"""Reads a document for a question and tells every step: what `mem-agent ask` shows and `mem-agent serve` streams.
+"""Reads a document for a question and yields every step: what `mem-agent ask` shows and `mem-agent serve` streams.
 
 The agent, its prompts, budgets and loop are those of training and evaluation; the settings are the model's own
 (``checkpoints.hf_model.config_for_model``), sampling is that of evaluation. ::
 
     config, _ = config_for_model(model)
     reader = AskingReader(config, model, "http://127.0.0.1:8000")
-    async with aclosing(reader.read("Who has the key?", text, limits=Limits(seconds=60), seed=1)) as steps:
+    async with aclosing(reader.read("Who has the key?", text, Options(seconds=60, seed=1))) as steps:
         async for step in steps:
             ...
     await close_clients()                                       # rollout_client's, once, at the end
 
 Invariants:
 - the last step is ``Answered`` or ``Failed``; only bugs raise;
-- closing the iterator, or cancelling who iterates, ends the engine's requests at once;
-- a document is read whole: one that is longer than the limit fails before anything is asked, nothing is cut out of it;
-- equal document, question, sampling and seed ask what evaluation would ask.
+- closing the iterator, or cancelling its consumer, ends the engine's requests at once;
+- a document is read whole: one that is longer than the limit fails before anything is sampled;
+- equal document, question, sampling and seed send the requests that evaluation would send.
 
 An agent that reads no document (``AGENT=chat``, ``single``) is shown it before the question, if both fit.
 """
@@ -24,11 +24,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ..agents.documents import Chunks
+import orjson
+
 from ..agents.interface import Reading
 from ..agents.records import (
     FailureKind,
@@ -43,22 +45,20 @@ from ..agents.records import (
 )
 from ..config import Config
 from ..hooks.host import evaluation_sampling, sampling_of
-from ..hooks.reader import Reader, reader_for
+from ..hooks.reader import reader_for
 from ..hooks.sample import Sample
-from ..hooks.task_row import messages_before, question_of, reply_form, task_by_name
+from ..hooks.task_row import question_of, task_by_name
 from ..rollout import run_trajectory
 from ..rollout_client import Dialect, Endpoint, How, client_for
-from .sections import sections_of
 from .sources import sources
-from .steps import ABORTED, TOO_LONG, Answered, Delta, Failed, Limits, Section, Started, Step, TurnDone
-from .token_stream import TokenStream
+from .steps import ABORTED, TOO_LONG, Answered, Delta, Failed, Options, Section, Started, Step, TurnDone
 
 Question = str | Sequence[Mapping[str, Any]]
 """A text, or chat messages whose last user message is the question."""
-Tell = Callable[[Step], None]
-NO_LIMITS = Limits()
-_ANEW = "</think>"
-"""What a stream tells where it cannot take back what it told: readers of such replies look behind the last one."""
+_BROKEN = "\ufffd"
+_TAIL, _NEAR = 24, 64
+"""Characters of a chunk's end that are searched for, and how far from the expected place."""
+NO_OPTIONS = Options()
 
 
 class AskingReader:
@@ -72,25 +72,20 @@ class AskingReader:
         """
         self.endpoint = Endpoint(Dialect.VLLM, server, config.engine_max_len) if isinstance(server, str) else server
         self.config = config.replace(hf_ckpt=str(model))
-        self._reader: Reader = reader_for(str(model), self.config, "{}")
+        self._reader = reader_for(str(model), self.config, "{}")
+        self.agent, self.vocabulary = self._reader.agent, self._reader.vocabulary
         self._task = task_by_name(self.config.tasks[0], self.config)
 
     def is_long(self, text: str) -> bool:
         """Whether it has more tokens than a question may have."""
-        return len(self._reader.vocabulary.encode_text(text)) > self.config.mem_max_question
+        return len(self.vocabulary.encode_text(text)) > self.config.mem_max_question
 
     async def read(
-        self,
-        question: Question,
-        document: str,
-        *,
-        limits: Limits = NO_LIMITS,
-        seed: int | None = None,
-        sampling: Mapping[str, Any] | None = None,
+        self, question: Question, document: str, options: Options = NO_OPTIONS
     ) -> AsyncGenerator[Step, None]:
-        """Every step of one reading; ``sampling`` replaces evaluation's ``temperature`` and ``top_p``."""
+        """Every step of one reading."""
         steps: asyncio.Queue[Step | None] = asyncio.Queue()
-        work = asyncio.ensure_future(self._steps(question, document, limits, seed, sampling or {}, steps.put_nowait))
+        work = asyncio.ensure_future(self._read(question, document, options, steps.put_nowait))
         work.add_done_callback(lambda _: steps.put_nowait(None))
         try:
             while (step := await steps.get()) is not None:
@@ -100,209 +95,212 @@ class AskingReader:
             work.cancel()
             await asyncio.wait({work})
 
-    async def _steps(
-        self, question: Question, document: str, limits: Limits, seed: int | None, sampling: Mapping[str, Any],
-        tell: Tell,
+    async def _read(
+        self, question: Question, document: str, options: Options, tell: Callable[[Step], None]
     ) -> None:
         try:
-            async with asyncio.timeout(limits.seconds or None):
-                await self._answer(question, document, limits, seed, sampling, tell)
+            async with asyncio.timeout(options.seconds or None):
+                tell(await self._last_step(question, document, options, tell))
         except TurnFailed as error:
             tell(Failed(error.kind.value, str(error)))
         except TimeoutError:
-            tell(Failed(FailureKind.TIMEOUT.value, f"no answer within {limits.seconds:g} s"))
+            tell(Failed(FailureKind.TIMEOUT.value, f"no answer within {options.seconds:g} s"))
 
-    async def _answer(
-        self, question: Question, document: str, limits: Limits, seed: int | None, sampling: Mapping[str, Any],
-        tell: Tell,
-    ) -> None:
-        asked = self._shown_before(question, document)
-        text = document if self._reader.agent.needs_document and document.strip() else ""
-        chunks = await self._reader.chunks(text)
-        if limits.document_tokens and chunks.tokens > limits.document_tokens:
-            tell(Failed(TOO_LONG, f"the document has {chunks.tokens} tokens, allowed are {limits.document_tokens}"))
-            return
-        reading = await asyncio.to_thread(self._reading, asked, chunks, limits)
-        sections, group = await asyncio.to_thread(self._placed, text, chunks, question_of(asked))
-        tell(Started(sections, chunks.tokens))
-        watch = _Watch(self._reader, reading, tell, StopText(limits.stop))
-        trajectory = await self._run(reading, group, seed, sampling, watch)
-        # Words of a thousand memories take a while to compare, and other readings need this loop meanwhile.
-        tell(await asyncio.to_thread(self._end, trajectory, watch, question_of(asked)))
-
-    def _shown_before(self, question: Question, document: str) -> Sample:
+    async def _last_step(
+        self, question: Question, document: str, options: Options, tell: Callable[[Step], None]
+    ) -> Step:
+        text = document if document.strip() else ""
         prompt: Any = question if isinstance(question, str) else list(question)
         asked = Sample(prompt=prompt, metadata={})
-        if not question_of(asked):
-            raise TurnFailed(FailureKind.NO_QUESTION, "there is no question")
-        if self._reader.agent.needs_document or not document.strip():
-            return asked
-        return Sample(prompt=_with_document(asked.prompt, document), metadata={})
+        key = hashlib.sha256((text or question_of(asked)).encode("utf-8", "surrogatepass")).hexdigest()
+        if text and not self.agent.needs_document:
+            asked, text = Sample(prompt=_behind(text, asked), metadata={}), ""
+        reading = await self._reader.reading(asked, text, evaluation=True)
+        tokens = reading.document.tokens
+        if 0 < options.document_tokens < tokens:
+            return Failed(TOO_LONG, f"the document has {tokens} tokens, allowed are {options.document_tokens}")
+        # Decoding a long document and comparing a thousand memories would stop other readings: both go to a thread.
+        sections = await asyncio.to_thread(sections_of, text, reading.document.chunks, self.vocabulary.decode)
+        tell(Started(sections, tokens))
+        reading = replace(reading, reply_tokens=min(options.answer_tokens, self.config.mem_max_final))
+        watch = _Watch(self, reading, options.stop, tell)
+        trajectory = await self._sampled(watch, f"document-{key[:16]}", options)
+        return await asyncio.to_thread(self._answered, trajectory, watch, question_of(asked))
 
-    def _placed(self, text: str, chunks: Chunks, question: str) -> tuple[tuple[Section, ...], str]:
-        """Where the sections stand, and the routing key of all who read this document."""
-        digest = hashlib.sha256((text or question).encode("utf-8", "surrogatepass")).hexdigest()
-        return sections_of(text, chunks.chunks, self._reader.vocabulary.decode), f"document-{digest[:16]}"
-
-    def _reading(self, asked: Sample, chunks: Chunks, limits: Limits) -> Reading:
-        """Raises TurnFailed where the question or its messages are of no use."""
-        vocabulary, most = self._reader.vocabulary, self.config.mem_max_question
-        question_ids = vocabulary.encode_text(question_of(asked))
-        if len(question_ids) > most:
-            raise TurnFailed(FailureKind.LONG_QUESTION, f"question of {len(question_ids)} tokens, allowed are {most}")
-        before = messages_before(asked) if self._reader.agent.shows_messages else ()
-        budget = min(limits.answer_tokens, self.config.mem_max_final)
-        return Reading(question_ids, chunks, vocabulary.encode_text(reply_form(asked)[0]), budget, before)
-
-    async def _run(
-        self, reading: Reading, group: str, seed: int | None, sampling: Mapping[str, Any], watch: _Watch
-    ) -> Trajectory:
-        config = self.config
-        params = sampling_of({**evaluation_sampling(config, seed), **sampling}, self._reader.vocabulary.eos_ids)
+    async def _sampled(self, watch: _Watch, key: str, options: Options) -> Trajectory:
+        """``key`` is the routing key that all readings of this document share."""
+        params = {**evaluation_sampling(self.config, options.seed), **options.sampling}
+        params = sampling_of(params, self.vocabulary.eos_ids)
 
         async def sample(requests: Sequence[TurnRequest], number: int) -> Sequence[Generation]:
-            final = requests[0].kind is TurnKind.FINAL
-            how = How(sampling=params, stream=TokenStream(watch.answering) if final else None)
-            return await session.sample(requests, number, how)
+            stream = TokenStream(watch.answering) if requests[0].kind is TurnKind.FINAL else None
+            return await session.sample(requests, number, How(sampling=params, stream=stream))
 
-        with client_for(self.endpoint, config.mem_concurrency).trajectory(group, 1) as session:
-            return await run_trajectory(self._reader.agent, reading, sample, watch=watch.round_done)
+        with client_for(self.endpoint, self.config.mem_concurrency).trajectory(key, 1) as session:
+            return await run_trajectory(self.agent, watch.reading, sample, watch=watch.round_done)
 
-    def _end(self, trajectory: Trajectory, watch: _Watch, question: str) -> Step:
+    def _answered(self, trajectory: Trajectory, watch: _Watch, question: str) -> Step:
         if trajectory.failure:
             return Failed(trajectory.failure.kind.value, trajectory.failure.message)
         if trajectory.outcome is Outcome.ABORTED:
             return Failed(ABORTED, "the server ended the request")
-        text = up_to_stop(trajectory.answer, watch.stop.stops)
+        turns, text = watch.turns, up_to_stop(trajectory.answer, watch.stops)
         answer = self._task.read_answer(text)
-        counts = trajectory.counts
         return Answered(
-            text=text,
-            answer=answer,
-            sources=sources(watch.turns, answer or text, question),
+            text, answer, sources(turns, answer or text, question),
             cut=trajectory.outcome is Outcome.TRUNCATED and text == trajectory.answer,
-            prompt_tokens=int(counts["prompt_tokens"]),
-            reply_tokens=int(counts["response_tokens"]),
-            cached_tokens=sum(turn.cached_tokens or 0 for turn in trajectory.turns),
+            prompt_tokens=sum(turn.prompt_tokens for turn in turns),
+            reply_tokens=sum(turn.reply_tokens for turn in turns),
+            cached_tokens=sum(turn.cached_tokens or 0 for turn in turns),
         )
 
 
-def _with_document(prompt: Any, document: str) -> Any:
-    if isinstance(prompt, str):
-        return f"{document}\n\n{prompt}"
-    last = max(i for i, message in enumerate(prompt) if message.get("role") == "user")
-    changed = {**prompt[last], "content": f"{document}\n\n{question_of(Sample(prompt=[prompt[last]], metadata={}))}"}
-    return [*prompt[:last], changed, *prompt[last + 1 :]]
-
-
-@dataclass
-class StopText:
-    """Cuts a text that comes in pieces before its first stop string; what could begin one is held back."""
-
-    stops: Sequence[str]
-    stopped: bool = False
-    _held: str = ""
-
-    def add(self, piece: str) -> str:
-        """What may be told now."""
-        if self.stopped:
-            return ""
-        text = self._held + piece
-        cut = up_to_stop(text, self.stops)
-        self.stopped = len(cut) < len(text)
-        keep = 0 if self.stopped else max(0, len(text) - max(map(len, self.stops), default=1) + 1)
-        self._held = "" if self.stopped else text[keep:]
-        return cut if self.stopped else text[:keep]
-
-    def rest(self) -> str:
-        """What was held back, now that nothing follows."""
-        out, self._held = self._held, ""
-        return out
+def _behind(document: str, asked: Sample) -> Any:
+    """The prompt of ``asked`` with the document before its question."""
+    content = f"{document}\n\n{question_of(asked)}"
+    if isinstance(asked.prompt, str):
+        return content
+    last = max(i for i, message in enumerate(asked.prompt) if message["role"] == "user")
+    return [*asked.prompt[:last], {"role": "user", "content": content}, *asked.prompt[last + 1 :]]
 
 
 def up_to_stop(text: str, stops: Sequence[str]) -> str:
     return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))]
 
 
-@dataclass
 class _Watch:
-    """Tells of every round of one trajectory."""
+    """Tells the steps of one trajectory: its turns, and the answer as it grows."""
 
-    reader: Reader
-    reading: Reading
-    tell: Tell
-    stop: StopText
-    state: Any = None
-    """After the last round; None before the first."""
-    answer: str = ""
-    """What has come of it; what could begin a stop string is not told yet."""
-    heard: int = 0
-    """Of its tokens."""
-    turns: list[TurnDone] = field(default_factory=list)
-    rounds: int = 0
-    read: int = 0
-    """Sections that were shown so far."""
+    def __init__(
+        self, asking: AskingReader, reading: Reading, stops: Sequence[str], tell: Callable[[Step], None]
+    ) -> None:
+        self.reading, self.stops = reading, stops
+        self.turns: list[TurnDone] = []
+        self._agent, self._vocabulary, self._tell = asking.agent, asking.vocabulary, tell
+        self._state: Any = self._agent.start(reading)
+        self._rounds = 0
+        self._told = ""
+        """Of the answer."""
+        self._decoded = 0
+        """Tokens of the answer when it was last decoded."""
 
     def round_done(self, turns: Sequence[Turn], state: Any) -> None:
-        decode, agent = self.reader.vocabulary.decode, self.reader.agent
-        read = int(agent.counts(state).get("chunks_read", 0))
-        memory = decode(agent.memory(state))
         if turns[-1].kind is TurnKind.FINAL:
-            self._answered(agent.answer(state), ended=True)
-            self._tell(self.stop.rest())
-        for number, turn in enumerate(turns):
-            self._turn_done(turn, self._shown(number, len(turns), read), memory)
-        self.rounds += 1
-        self.state = state
-        self.read = max(self.read, read)
+            self._grown(self._agent.answer(state), ended=True)
+        decode = self._vocabulary.decode
+        memory = decode(self._agent.memory(state))
+        for turn in turns:
+            sections = (turn.section.number,) if turn.section else ()
+            reply = self._vocabulary.reply_text(turn.response_ids)
+            done = TurnDone(
+                len(self.turns), self._rounds, turn.kind.value, sections, memory, reply, decode(turn.recalled),
+                len(turn.prompt_ids), len(turn.response_ids), turn.cached_tokens,
+            )
+            self.turns.append(done)
+            self._tell(done)
+        self._rounds += 1
+        self._state = state
 
     def answering(self, ids: list[int]) -> bool:
-        """Tell how the answer would read if the final turn ended here; a state machine can say that at any time.
+        """Tell the answer as it would read if the final turn ended here; whether a stop string has come.
 
-        The longer the reply, the more of it has to come before it is decoded again. Says whether a stop string came.
+        The longer the reply, the more of it has to come before it is decoded again.
         """
-        agent = self.reader.agent
-        if len(ids) < self.heard + 1 + self.heard // 32:
+        if len(ids) < self._decoded + 1 + self._decoded // 32:
             return False
-        self.heard = len(ids)
-        state = self.state if self.rounds else agent.start(self.reading)
-        so_far = Generation(list(ids), [0.0] * len(ids), StopReason.LENGTH)
-        self._answered(agent.answer(agent.advance(state, [so_far])).rstrip("\ufffd").rstrip())  # half a character
-        return self.stop.stopped
+        self._decoded = len(ids)
+        so_far = self._agent.advance(self._state, [Generation(list(ids), [0.0] * len(ids), StopReason.LENGTH)])
+        return self._grown(self._agent.answer(so_far).rstrip(_BROKEN).rstrip())  # half a character
 
-    def _answered(self, text: str, ended: bool = False) -> None:
-        """Bytes that begin a character take the ones before with them in some decoders, until they end it; any other
-        answer that does not go on as told shows that what was told was thinking, which nothing had opened."""
-        if not text.startswith(self.answer):
-            if self.answer.startswith(text) and not ended:
-                return
-            self._tell(_ANEW)
-            self.stop, self.answer = StopText(self.stop.stops), ""
-        self._tell(self.stop.add(text[len(self.answer) :]))
-        self.answer = text
+    def _grown(self, text: str, ended: bool = False) -> bool:
+        """What could be the beginning of a stop string is held back until more has come.
 
-    def _tell(self, text: str) -> None:
-        if text:
-            self.tell(Delta(text))
+        Some decoders take back a character until the next one is whole. Any other answer that does not go on as told
+        shows that what was told was thinking, which nothing had opened.
+        """
+        answer = up_to_stop(text, self.stops)
+        stopped = len(answer) < len(text)
+        if not (ended or stopped):
+            answer = answer[: max(0, len(answer) + 1 - max(map(len, self.stops), default=1))]
+        if not ended and self._told.startswith(answer):
+            return stopped
+        if not answer.startswith(self._told):
+            self._tell(Delta("</think>"))
+            self._told = ""
+        if answer != self._told:
+            self._tell(Delta(answer[len(self._told) :]))
+        self._told = answer
+        return stopped
 
-    def _shown(self, number: int, turns: int, read: int) -> tuple[int, ...]:
-        """What the ``number``-th turn of the round showed; agents read sections in order, each once."""
-        if read - self.read == turns:
-            return (self.read + number,)
-        return tuple(range(self.read, read))
 
-    def _turn_done(self, turn: Turn, sections: tuple[int, ...], memory: str) -> None:
-        done = TurnDone(
-            number=len(self.turns),
-            round=self.rounds,
-            kind=turn.kind.value,
-            sections=sections,
-            memory=memory,
-            reply=self.reader.vocabulary.reply_text(turn.response_ids),
-            recalled=self.reader.vocabulary.decode(turn.recalled),
-            prompt_tokens=len(turn.prompt_ids),
-            reply_tokens=len(turn.response_ids),
-            cached_tokens=turn.cached_tokens,
-        )
-        self.turns.append(done)
-        self.tell(done)
+class TokenStream:
+    """``How.stream`` of one request: puts vLLM's server-sent events together into the answer that comes unstreamed.
+
+        data: {"choices": [{"token_ids": [8], "logprobs": {"content": [{"logprob": -1.0}]}, "finish_reason": null}]}
+        data: {"choices": [{"token_ids": [9], "logprobs": {"content": [{"logprob": -2.0}]}, "finish_reason": "stop"}]}
+        data: {"choices": [], "usage": {"prompt_tokens": 3}}
+        data: [DONE]
+
+    ``enough`` gets all ids so far and returns whether the reply may end there.
+    """
+
+    def __init__(self, enough: Callable[[list[int]], bool]) -> None:
+        self._enough = enough
+        self.token_ids: list[int] = []
+
+    @property
+    def begun(self) -> bool:
+        """Whether some of it was shown: sampled again, it would be another reply."""
+        return bool(self.token_ids)
+
+    async def read(self, response: Any) -> dict[str, Any]:
+        """The answer, from an aiohttp response. Raises ValueError: the stream ended before its reply."""
+        log_probs: list[Any] = []
+        choice: dict[str, Any] = {}
+        usage = None
+        async for line in response.content:
+            data = line.removeprefix(b"data:").strip()
+            if data == b"[DONE]":
+                break
+            if not line.startswith(b"data:"):
+                continue
+            event = orjson.loads(data)
+            if event.get("error"):
+                raise ValueError(f"the stream ended with {str(event['error'])[:300]}")
+            usage = event.get("usage") or usage
+            for part in event.get("choices") or ():
+                self.token_ids += part.get("token_ids") or []
+                log_probs += (part.get("logprobs") or {}).get("content") or []
+                choice |= {name: value for name, value in part.items() if value is not None}
+            if self._enough(self.token_ids):
+                choice["finish_reason"] = "stop"
+                break  # leaving the response unread ends it at the engine
+        else:
+            raise ValueError("the stream ended before its reply did")
+        choice |= {"token_ids": self.token_ids, "logprobs": {"content": log_probs}}
+        return {"choices": [choice], "usage": usage}
+
+
+def sections_of(
+    document: str, chunks: Sequence[Sequence[int]], decode: Callable[[Sequence[int]], str]
+) -> tuple[Section, ...]:
+    """Where the document's chunks of token ids stand, in characters: in order, without gaps, all of the document.
+
+    Chunks are decoded and found again, each where the one before it ended. With a byte-level vocabulary that is exact;
+    a character that a border cuts goes to the chunk that it begins in. Other tokenizers change a text (blanks, letter
+    case, unknown characters); there a chunk's end is searched near the place where it should be, and if it is not
+    found that place is taken.
+
+        document "Ann has gold. Ben", chunks [Ann, has] [gold, .] [Ben]  ->  0-7, 7-13, 13-17
+    """
+    borders = [0]
+    for chunk in chunks[:-1]:
+        text = decode(chunk).lstrip(_BROKEN)  # of a character that the chunk before has
+        whole = text.rstrip(_BROKEN)
+        end = borders[-1] + len(whole)
+        if not document.startswith(whole, borders[-1]) and whole.strip():
+            tail = whole[-_TAIL:]
+            found = document.find(tail, max(borders[-1], end - len(tail) - _NEAR), end + _NEAR)
+            end = found + len(tail) if found >= 0 else end
+        borders.append(min(end + (len(whole) < len(text)), len(document)))
+    return tuple(Section(start, end) for start, end in pairwise([*borders, len(document)])) if chunks else ()

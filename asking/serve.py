@@ -15,14 +15,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import atexit
+import gc
 import logging
 import os
+import re
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import NoReturn
 
-from aiohttp import web
+import uvicorn
+from fastapi import FastAPI
 
 from ..checkpoints.hf_model import config_for_model, local_folder
 from ..config import Config, ConfigError
@@ -31,10 +37,13 @@ from ..serving.serve_engines import CHECK_EVERY_S
 from ..system.command_line_types import port_number, positive_number, whole_number
 from ..system.logging_setup import log_to_terminal
 from ..system.one_line_errors import one_line_errors
+from ..system.server_url import is_loopback
 from ..system.signals import run_stoppable
-from .access import KEY_VARIABLE, Access, check_address, check_host, checked_origin, read_keys
-from .endpoint import Endpoint, spare_the_heap
+from .api import Service
 from .engines import reader_at
+
+KEY_VARIABLE = "MEM_AGENT_API_KEY"
+LOGS = Path("runs/serve")
 
 
 @one_line_errors("nothing is left running", codes={ConfigError: 2})
@@ -44,68 +53,112 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells of every oddity of a file
     Config.from_env()  # bad settings end it before a model is downloaded
     keys = read_keys(options.api_key_file, os.environ)
-    check_host(options.host, keys)
-    check_address(options.host, options.port)
-    access = Access(keys, tuple(map(checked_origin, options.allow_origin)))
-    model = local_folder(options.model, "MODEL")
-    config, model_says = config_for_model(model)
-    if model_says:
-        print(model_says, file=sys.stderr)
-    if options.num_engines is not None:
-        config = config.replace(num_engines=options.num_engines)
-    name = options.name or Path(os.path.abspath(options.model)).name  # "." has none of its own
-    try:
-        run_stoppable(_serve(options, config, model, name, access))
-    except KeyboardInterrupt:
-        return 0  # it serves until it is told to stop
-
-
-async def _serve(options: argparse.Namespace, config: Config, model: Path, name: str, access: Access) -> NoReturn:
-    async with reader_at(options.url, model, config, options.logs, served_model=options.served_model) as served:
-        endpoint = Endpoint(
-            served.reader, name, access, served.healthy, options.concurrency, options.timeout, options.document_tokens
-        )
-        spare_the_heap()
-        # A client that leaves ends its request, and a request never outlives the server.
-        runner = web.AppRunner(endpoint.app(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+    if not keys and not is_loopback(options.host):
+        raise ConfigError(f"--host {options.host}: other machines may only ask with a key; set {KEY_VARIABLE} or "
+                          "--api-key-file, or leave --host out")
+    with bound_socket(options.host, options.port) as sock:
+        model = local_folder(options.model, "MODEL")
+        config, model_says = config_for_model(model)
+        if model_says:
+            print(model_says, file=sys.stderr)
         try:
-            await runner.setup()
-            site = web.TCPSite(runner, options.host, options.port)
-            await site.start()
-            port = runner.addresses[0][1]
-            shown = f"[{options.host}]" if ":" in options.host else options.host
-            print(f"READY http://{shown}:{port}/v1        model {name}", flush=True)
-            while True:
-                await asyncio.sleep(CHECK_EVERY_S)
-                await served.watch()
+            run_stoppable(_serve(options, config, model, keys, sock))
+        except KeyboardInterrupt:
+            return 0  # it serves until it is told to stop
+
+
+async def _serve(
+    options: argparse.Namespace, config: Config, model: Path, keys: tuple[str, ...], sock: socket.socket
+) -> NoReturn:
+    name = Path(os.path.abspath(options.model)).name  # "." has none of its own
+    async with reader_at(options.url, model, config, LOGS, served_model=options.served_model) as served:
+        service = Service(
+            served.reader, name, served.healthy, keys, tuple(options.allow_origin), options.concurrency,
+            options.timeout, options.document_tokens,
+        )
+        # What lives as long as the server is never searched for garbage again, which would stop every stream for a
+        # quarter of a second. At the end it is: libraries print a page about what of theirs is not released.
+        gc.collect()
+        gc.freeze()
+        atexit.register(gc.unfreeze)
+        try:
+            async with listening(service.app(), sock):
+                shown = f"[{options.host}]" if ":" in options.host else options.host
+                print(f"READY http://{shown}:{sock.getsockname()[1]}/v1        model {name}", flush=True)
+                while True:
+                    await asyncio.sleep(CHECK_EVERY_S)
+                    await served.watch()
         finally:
-            await runner.cleanup()
             await close_clients()
+
+
+class _Server(uvicorn.Server):
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()  # signals are run_stoppable's
+
+
+@asynccontextmanager
+async def listening(app: FastAPI, sock: socket.socket) -> AsyncIterator[None]:
+    """``app`` answers on ``sock`` inside; at the end its requests have a second before they are cancelled."""
+    settings = uvicorn.Config(app, log_config=None, log_level="warning", timeout_graceful_shutdown=1)
+    server = _Server(settings)
+    serving = asyncio.ensure_future(server.serve(sockets=[sock]))
+    try:
+        while not (server.started or serving.done()):
+            await asyncio.sleep(0.01)
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """Raises ConfigError where nothing can listen now: engines take minutes, and would have started for nothing."""
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise ConfigError(f"--host {host} --port {port}: {error.strerror}; name another (--port 0 takes a free one)") \
+            from None
+    return sock
+
+
+def read_keys(file: Path | None, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Those of ``--api-key-file``, one a line, else that of MEM_AGENT_API_KEY. Raises ConfigError: an empty file."""
+    text = file.read_text(encoding="utf-8") if file else env.get(KEY_VARIABLE, "")
+    keys = tuple(line.strip() for line in text.splitlines() if line.strip())
+    if file and not keys:
+        raise ConfigError(f"--api-key-file {file}: no key in it; write one a line")
+    return keys
+
+
+def web_origin(text: str) -> str:
+    """As browsers send it: scheme, host and port in small letters, no path."""
+    origin = text.rstrip("/").lower()
+    if not re.fullmatch(r"\*|https?://[^\s/@?#]+", origin):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected https://HOST, http://HOST:PORT or *")
+    return origin
 
 
 def _parser() -> argparse.ArgumentParser:
     description = "An OpenAI-compatible endpoint whose model is a memory agent."
     parser = argparse.ArgumentParser(prog="mem-agent serve", description=description)
-    parser.add_argument("model", metavar="MODEL", help="Hugging Face folder or id of the model")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on; others than this machine's need a "
-                        "key (default: 127.0.0.1)")
-    parser.add_argument("--port", type=port_number, default=8080, help="0: a free one (default: 8080)")
-    parser.add_argument("--url", default="", help="a server that has the model (default: engines started for it)")
-    parser.add_argument("--served-model", default="", help="the model's name there (default: the only one)")
-    parser.add_argument("--name", default="", help="of the model, as clients call it (default: the folder's)")
-    parser.add_argument("--num-engines", type=positive_number, help="inference servers behind the router "
-                        "(default: NUM_ENGINES)")
-    parser.add_argument("--api-key-file", type=Path, help="keys that clients may use, one a line (default: that "
-                        f"in {KEY_VARIABLE})")
-    parser.add_argument("--allow-origin", action="append", default=[], metavar="ORIGIN",
-                        help="a web page's origin that may ask, https://HOST; * for any; may be repeated")
-    parser.add_argument("--concurrency", type=positive_number, default=64, help="documents that are read at once; "
-                        "further requests get 429 (64)")
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one request; 0: no limit (600)")
-    parser.add_argument("--document-tokens", type=whole_number, default=1_000_000, help="tokens of all documents of a "
-                        "request; longer ones are refused; 0: no limit (1000000)")
-    parser.add_argument("--logs", type=Path, default=Path("runs/serve"), help="folder for the engines' logs (default: "
-                        "runs/serve)")
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="Hugging Face folder or id of the model")
+    add("--host", default="127.0.0.1", help="address to listen on; others than this machine's need a key (127.0.0.1)")
+    add("--port", type=port_number, default=8080, help="0: a free one (8080)")
+    add("--url", default="", help="a server that has the model (default: engines started for it)")
+    add("--served-model", default="", help="the model's name there (default: the only one)")
+    add("--api-key-file", type=Path, help=f"keys that clients may use, one a line (default: that in {KEY_VARIABLE})")
+    add("--allow-origin", action="append", default=[], metavar="ORIGIN", type=web_origin,
+        help="a web page's origin that may ask, https://HOST; * for any; may be repeated")
+    add("--concurrency", type=positive_number, default=64,
+        help="documents that are read at once; further requests get 429 (64)")
+    add("--timeout", type=float, default=600.0, help="seconds for one request; 0: no limit (600)")
+    add("--document-tokens", type=whole_number, default=1_000_000,
+        help="tokens of all documents of a request; longer ones are refused; 0: no limit (1000000)")
     return parser
 
 

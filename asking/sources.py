@@ -1,28 +1,40 @@
-r"""Which sections an answer came from, told by what they did to the memory.
+r"""Which sections an answer came from, and words to find each by in its file.
 
 The rule: a section is a source if its turn brought a word of the answer into the memory, and no later turn brought
-that word in again. Words that the question holds say nothing and are left out, as long as others are left; so are
-little words (``the``, ``of``). A turn that merges is no reader: the sections whose replies it merged are credited.
+that word in again. Words that the question holds count only where the answer has no others; so do little words
+(``the``, ``of``). A turn that merges reads nothing: the sections whose replies it merged are credited.
 
     section 0  memory "Ann: Paris"          section 2  memory "Ann: Paris, moved in 1987"
     section 1  memory "Ann: Paris"          answer \boxed{Paris, 1987}     sources 0 (Paris), 2 (1987)
 
-So it is what the memory shows, not what the model was led by: a section that only confirmed is not named, and an
-answer that is in no memory has no sources.
+So it is what the memory shows, not what led the model: a section that only confirmed is not named, and an answer that
+is in no memory has no sources.
+
+A quote is the sentence, or line, of the section that holds most words of the answer, and of those with equally many
+the one that holds most words of the question. A section with none of the answer's words gives no quote.
+
+    section 0, notes.txt lines 1-40       question "Which metal?"     answer "silver"
+    -> notes.txt, line 12: "metal silver."
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
-from .steps import TurnDone
+from ..data.documents import Documents, Place
+from .steps import Section, TurnDone
 
 _WORD = re.compile(r"\w+")
 _LITTLE = frozenset(
     "a an and are as at be been but by for from had has have he her his i in is it its of on or she that the their "
     "they this to was were which who will with you".split()
 )
+_SENTENCE = re.compile(r"\S[^\n]*?(?:(?<=[.!?])(?=\s)|(?<=[。！？])|(?=\n)|\Z)")
+LONGEST = 200
+"""Characters of a quote."""
 
 
 def words(text: str) -> frozenset[str]:
@@ -31,33 +43,68 @@ def words(text: str) -> frozenset[str]:
 
 def sources(turns: Sequence[TurnDone], answer: str, question: str) -> tuple[int, ...]:
     """Numbers of sections, in the order of the text; ``turns`` are those of one reading, in order."""
-    told = words(answer) - _LITTLE or words(answer)
-    looked_for = told - words(question) or told
-    entered: dict[str, tuple[int, ...]] = {}
+    held = words(answer) - _LITTLE or words(answer)
+    wanted = held - words(question) or held
+    entered: dict[str, set[int]] = {}
     before: frozenset[str] = frozenset()
     pending: list[TurnDone] = []
-    for turns_of_round in _rounds(turns):
-        after = words(turns_of_round[0].memory)
-        readers = [turn for turn in turns_of_round if turn.sections]
-        pending.extend(readers)
-        if fresh := looked_for & (after - before):
-            replies = [(turn.sections, words(turn.reply)) for turn in readers or pending]
-            entered |= {word: _readers_of(word, replies) for word in fresh}
-        pending = [] if after != before else pending
+    for _, group in groupby((turn for turn in turns if turn.kind == "memory"), key=lambda turn: turn.round):
+        side_by_side = list(group)
+        after = words(side_by_side[0].memory)
+        readers = [turn for turn in side_by_side if turn.sections]
+        pending += readers
+        for word in wanted & (after - before):
+            credited = readers or pending
+            holding = [turn for turn in credited if word in words(turn.reply)] or credited
+            entered[word] = {section for turn in holding for section in turn.sections}
+        if after != before:
+            pending = []
         before = after
-    return tuple(sorted({section for word in looked_for & before for section in entered[word]}))
+    return tuple(sorted({section for word in wanted & before for section in entered[word]}))
 
 
-def _readers_of(word: str, replies: Sequence[tuple[Sequence[int], frozenset[str]]]) -> tuple[int, ...]:
-    """The sections of the turns whose replies hold ``word``; of all of them where it was in none as such."""
-    held = [sections for sections, said in replies if word in said] or [sections for sections, _ in replies]
-    return tuple(section for sections in held for section in sections)
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One section that the answer came from, as people look it up."""
+
+    section: int
+    places: tuple[Place, ...]
+    """All of the section, one place for each file that it touches."""
+    quote: str
+    at: tuple[Place, ...]
+    """Where the quote stands; empty without a quote."""
 
 
-def _rounds(turns: Sequence[TurnDone]) -> list[list[TurnDone]]:
-    """Memory turns that were sampled side by side."""
-    rounds: dict[int, list[TurnDone]] = {}
-    for turn in turns:
-        if turn.kind == "memory":
-            rounds.setdefault(turn.round, []).append(turn)
-    return list(rounds.values())
+def sources_with_quotes(
+    documents: Documents, sections: Sequence[Section], numbers: Sequence[int], answer: str, question: str
+) -> list[Source]:
+    """One for each of ``numbers``, in their order."""
+    found = []
+    for number in numbers:
+        section = sections[number]
+        start, end = quoted(documents.text, section, words(answer), words(question))
+        places = documents.places(section.start, section.end)
+        found.append(Source(number, places, documents.text[start:end], documents.places(start, end)))
+    return found
+
+
+def quoted(text: str, section: Section, answer: frozenset[str], question: frozenset[str]) -> tuple[int, int]:
+    """The quote's first and last character; an empty range where no sentence of the section holds a word of
+    ``answer``.
+
+    A sentence that a border of the section cuts counts whole, up to ``LONGEST`` characters outside. A longer sentence
+    is cut to the characters around the answer's first word.
+    """
+    wanted = answer - question or answer
+    best, start, end = (0, 0), section.start, section.start
+    for sentence in _SENTENCE.finditer(text, max(0, section.start - LONGEST), section.end + LONGEST):
+        last = sentence.start() + len(sentence[0].rstrip())
+        held = words(sentence[0])
+        score = (len(wanted & held), len(question & held))
+        if score[0] and score > best and sentence.start() < section.end and last > section.start:
+            best, start, end = score, sentence.start(), last
+    if end - start > LONGEST:
+        at = next((word.start() for word in _WORD.finditer(text, start, end) if word[0].casefold() in wanted), start)
+        start = min(max(start, at - LONGEST // 2), end - LONGEST)
+        end = start + LONGEST
+    return start, end

@@ -5,16 +5,18 @@ r"""A message that holds document and question in one text: where one ends and t
     "<long text>\n\nWho has the key?"               <long text>      Who has the key?
     "Question: Who?\n\n<long text>"                 <long text>      Who?
     "Who has the key?"                                               Who has the key?
+    "Question: Who?\nAnswer:"                                        Who?
 
 The rule, in this order; a text is long if it has more tokens than a question may have (MEM_MAX_QUESTION):
 
-1. Behind the last line that begins with ``Question:`` stands the question, before it the document.
-2. A text that is not long is a question.
-3. A long text that begins with ``Question:`` has its question in the first paragraph, the document behind it.
-4. Of any other long text the last paragraph is the question (the last line, where there are no paragraphs).
+1. A last line ``Answer:`` belongs to neither.
+2. Behind the last line that begins with ``Question:`` stands the question, before it the document.
+3. A text that is not long is a question.
+4. A long text that begins with ``Question:`` has its question in the first paragraph, the document behind it.
+5. Of any other long text the last paragraph is the question (the last line, where there are no paragraphs).
 
-A line ``Answer:`` at the very end belongs to neither. Prompts with solved examples (``Question: ... Answer: ...``,
-then the question) are of the first kind: the examples are read as a document.
+Prompts with solved examples (``Question: ... Answer: ...``, then the question) fall under the second rule: the
+examples are read as a document.
 """
 
 from __future__ import annotations
@@ -23,44 +25,29 @@ import re
 from collections.abc import Callable
 
 _QUESTION = re.compile(r"^[ \t]*question[ \t]*:", re.IGNORECASE | re.MULTILINE)
-_ANSWER = re.compile(r"\s*answer[ \t]*:", re.IGNORECASE)
-_PARAGRAPH = re.compile(r"\n[ \t]*\n")
+_ANSWER = re.compile(r"[ \t]*answer[ \t]*:", re.IGNORECASE)
+_BREAK = re.compile(r"\n[ \t]*\n")
 _END = 2**16
-"""Characters of a text's end that may hold the question: a search of megabytes would stop everything else."""
+"""Characters of a text's end that may hold the question."""
 
 
 def split_message(text: str, is_long: Callable[[str], bool]) -> tuple[str, str]:
     """Document and question, stripped."""
     text = text.strip()
+    before, _, last_line = text.rpartition("\n")
+    if before and _ANSWER.fullmatch(last_line):
+        text = before.rstrip()
     front, end = text[:-_END], text[-_END:]
-    before, _, last = end.rpartition("\n")  # no search through all blanks of 64 KiB for each of them
-    end = before.rstrip() if before and _ANSWER.fullmatch(last) else end
     marks = list(_QUESTION.finditer(end))
-    if marks and end[marks[-1].end() :].strip():
-        before = front + end[: marks[-1].start()]
-        if before.strip():
-            return before.strip(), end[marks[-1].end() :].strip()
+    if marks and (question := end[marks[-1].end() :].strip()):
+        document = (front + end[: marks[-1].start()]).strip()
+        if document or not is_long(text):
+            return document, question
     if not is_long(text):
         return "", text
-    if first := _QUESTION.match(text):
-        paragraph, _, rest = _paragraphs(text[:_END], first=True)
-        if rest:
-            return (rest + text[_END:]).strip(), paragraph[first.end() :].strip()
-    document, question = _last(end)
-    return (front + document).strip(), question
-
-
-def _last(end: str) -> tuple[str, str]:
-    document, _, question = _paragraphs(end, first=False)
-    if not document:
-        document, _, question = end.rpartition("\n")
-    return document, question.strip()
-
-
-def _paragraphs(text: str, *, first: bool) -> tuple[str, str, str]:
-    """``text`` around its first or its last blank line; where it has none, all of it on the question's side."""
-    breaks = list(_PARAGRAPH.finditer(text))
-    if not breaks:
-        return (text, "", "") if first else ("", "", text)
-    at = breaks[0] if first else breaks[-1]
-    return text[: at.start()], at[0], text[at.end() :]
+    first = _QUESTION.match(text)
+    gap = _BREAK.search(text, 0, _END)
+    if first and gap and (question := text[first.end() : gap.start()].strip()):
+        return text[gap.end() :].strip(), question
+    breaks = [found.span() for found in _BREAK.finditer(end)] or [(max(0, end.rfind("\n")),) * 2]
+    return (front + end[: breaks[-1][0]]).strip(), end[breaks[-1][1] :].strip()

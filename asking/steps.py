@@ -3,13 +3,15 @@
     Started, TurnDone of each memory turn, Delta ..., TurnDone of the final turn, Answered
     ... and at any point Failed, which ends it
 
-The deltas joined are the text of ``Answered``. Where a ``</think>`` shows that what was told was thinking, which
-nothing had opened, they tell it and begin anew: what stands behind the last one is the text.
+The deltas joined are the text of ``Answered``, except where a ``</think>`` that nothing had opened shows late that the
+deltas so far were thinking: then one delta is ``</think>``, and the text is what follows the last of these.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +23,19 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Options:
     """Of one request; 0 is no limit."""
 
-    document_tokens: int = 0
-    seconds: float = 0.0
-    answer_tokens: int = 0
-    """Of the final reply, at most MEM_MAX_FINAL: the engine's context was made for that."""
+    seed: int | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """``temperature`` and the like, in place of evaluation's."""
     stop: tuple[str, ...] = ()
     """The final reply ends before the first of them."""
+    answer_tokens: int = 0
+    """Of the final reply, at most MEM_MAX_FINAL: the engine's context was made for that."""
+    document_tokens: int = 0
+    """A longer document is refused, never cut."""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

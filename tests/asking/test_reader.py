@@ -1,18 +1,19 @@
 """Reading step by step against a router that plays a script: every agent, failures, limits, cancellation."""
 
 import asyncio
-import threading
 from contextlib import aclosing
 from string import ascii_lowercase
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from mem_agent.agents.vocabulary import Vocabulary
-from mem_agent.asking.reader import AskingReader
-from mem_agent.asking.steps import Answered, Delta, Failed, Limits, Section, Started, TurnDone
+from mem_agent.agents.documents import split_chunks
+from mem_agent.asking.reader import AskingReader, sections_of
+from mem_agent.asking.steps import Answered, Delta, Failed, Options, Section, Started, TurnDone
 from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.asking import DOCUMENT, END, FAULTS, VOCABULARY, model_folder, prompt_of, reply, settings
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
@@ -31,7 +32,7 @@ def read(folder, replies, question=QUESTION, document=DOCUMENT, until=None, conf
         async with running(router):
             reader = AskingReader(config or settings(), folder, f"http://127.0.0.1:{router.port}")
             steps = []
-            async with aclosing(reader.read(question, document, **options)) as all_steps:
+            async with aclosing(reader.read(question, document, Options(**options))) as all_steps:
                 async for step in all_steps:
                     steps.append(step)
                     if isinstance(step, until or ()):
@@ -97,14 +98,14 @@ def test_requests_are_those_of_evaluation(model_folder):
 
 
 def test_sampling_of_the_request_wins(model_folder):
-    _, router = read(model_folder, [], sampling={"temperature": 0.0}, limits=Limits(answer_tokens=3))
+    _, router = read(model_folder, [], sampling={"temperature": 0.0}, answer_tokens=3)
     assert router.requests[0]["sampling_params"]["temperature"] == 0.0
     assert "seed" not in router.requests[0]["sampling_params"]
     assert [body["sampling_params"]["max_tokens"] for body in router.requests] == [32, 32, 32, 3]
 
 
 def test_an_answer_is_never_longer_than_the_agents(model_folder):
-    _, router = read(model_folder, [], limits=Limits(answer_tokens=999))
+    _, router = read(model_folder, [], answer_tokens=999)
     assert router.requests[-1]["sampling_params"]["max_tokens"] == 16
 
 
@@ -155,8 +156,8 @@ def test_an_agent_without_documents_is_shown_it_before_the_question(model_folder
 @pytest.mark.parametrize("options,kind", [
     ({"question": " "}, "no_question"),
     ({"question": "who? " * 50, "config": settings(mem_max_question=9)}, "long_question"),
-    ({"limits": Limits(document_tokens=5)}, "document_too_long"),
-    ({"limits": Limits(seconds=0.2), "replies": ["hang"]}, "timeout"),
+    ({"document_tokens": 5}, "document_too_long"),
+    ({"seconds": 0.2, "replies": ["hang"]}, "timeout"),
     ({"replies": [400]}, "rejected"),
     ({"replies": ["abort"]}, "aborted"),
 ])  # fmt: skip
@@ -166,21 +167,8 @@ def test_a_failure_is_the_last_step(model_folder, options, kind):
     assert not any(isinstance(step, Answered) for step in steps)
 
 
-def test_other_readings_do_not_wait_while_a_question_is_encoded(model_folder, monkeypatch):
-    seen, encode = [], Vocabulary.encode_text
-
-    def encoded(vocabulary, text):
-        if text == QUESTION:
-            seen.append(threading.current_thread() is threading.main_thread())
-        return encode(vocabulary, text)
-
-    monkeypatch.setattr(Vocabulary, "encode_text", encoded)
-    assert isinstance(read(model_folder, ["\\boxed{red}"])[0][-1], Answered)
-    assert seen and not any(seen)
-
-
 def test_a_document_at_its_limit_is_read(model_folder):
-    assert isinstance(read(model_folder, [], limits=Limits(document_tokens=6))[0][-1], Answered)
+    assert isinstance(read(model_folder, [], document_tokens=6)[0][-1], Answered)
 
 
 def test_who_stops_listening_ends_the_requests(model_folder):
@@ -192,3 +180,44 @@ def test_a_bug_is_raised_to_the_reader(model_folder, monkeypatch):
     monkeypatch.setattr("mem_agent.asking.reader.sections_of", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         read(model_folder, [])
+
+
+# --- sections of a document: in order, without gaps, and where the chunks were cut -----------------------------------
+
+
+def cut(text, size, decode=VOCABULARY.decode):
+    chunks = split_chunks(VOCABULARY.encode_text(text), size, None).chunks
+    return [text[s.start : s.end] for s in sections_of(text, chunks, decode)], chunks
+
+
+def test_sections_are_what_the_chunks_say():
+    texts, chunks = cut("The key of Anna is red and the key of Ben is blue. " * 9, 7)
+    assert texts == [VOCABULARY.decode(chunk) for chunk in chunks] and len(texts) > 9
+
+
+@given(st.text(min_size=1), st.integers(1, 9))
+def test_sections_joined_are_the_document(text, size):
+    texts, chunks = cut(text, size)
+    assert "".join(texts) == text and len(texts) == len(chunks)
+
+
+@pytest.mark.parametrize("text", ["日本語の文書です。" * 5, "a🙂b🙂🙂c" * 5])
+def test_a_character_that_a_border_cuts_is_in_one_section(text):
+    texts, _ = cut(text, 4)
+    assert "".join(texts) == text and "�" not in "".join(texts)
+
+
+CHANGES = {"lower case": str.lower, "no blanks at the ends": str.strip, "quotes": lambda text: text.replace("a", "“")}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_tokenizer_that_changes_texts_shifts_no_border_far(change):
+    text = "Anna has the red key. Ben has a blue one, and CARL has none at all; nobody knows why. " * 30
+    exact, _ = cut(text, 20)
+    found, _ = cut(text, 20, lambda ids: change(VOCABULARY.decode(ids)))
+    drift = [abs(len("".join(exact[:i])) - len("".join(found[:i]))) for i in range(len(exact))]
+    assert max(drift) <= 2 and "".join(found) == text
+
+
+def test_no_document_has_no_sections():
+    assert sections_of("", (), VOCABULARY.decode) == ()

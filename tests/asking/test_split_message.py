@@ -1,6 +1,5 @@
 """Where a message's document ends and its question begins."""
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +19,9 @@ def is_long(text):
     ("Ann has it.\n\nQuestion: Who?\nAnswer:", "Ann has it.", "Who?"),
     ("Ann has it.\n QUESTION : Who?\n", "Ann has it.", "Who?"),
     ("Question: 1+1?\nAnswer: 2\n\nQuestion: 2+2?\nAnswer:", "Question: 1+1?\nAnswer: 2", "2+2?"),
-    ("Question: Who?", "", "Question: Who?"),
+    ("Question: Who?", "", "Who?"),
+    ("Question: Who?\nAnswer:", "", "Who?"),
+    ("Who has the key?\nAnswer:", "", "Who has the key?"),
     ("Ann has it.\nQuestion:", "", "Ann has it.\nQuestion:"),
     (LONG + "Who has the key?", LONG.strip(), "Who has the key?"),
     (LONG + "Who has the key?\n\nAnswer:", LONG.strip(), "Who has the key?"),

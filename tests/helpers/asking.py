@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 import orjson
 import pytest
-from aiohttp import web
 from openai import AsyncOpenAI
 
 from mem_agent.agents.vocabulary import Vocabulary
-from mem_agent.asking.access import Access
-from mem_agent.asking.endpoint import Endpoint
+from mem_agent.asking.api import Service
 from mem_agent.asking.reader import AskingReader
+from mem_agent.asking.serve import bound_socket, listening
 from mem_agent.config import Config
 from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
@@ -69,43 +68,36 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Served(NamedTuple):
-    endpoint: Endpoint
+    service: Service
     url: str
 
 
-OPEN = Access()
-
-
 @asynccontextmanager
-async def serving(
-    folder: Path, router: FakeRouter, access: Access = OPEN, document_tokens: int = 1_000_000, **others
-) -> AsyncIterator[Served]:
-    """The endpoint in front of ``router``, on a free port; settings as given."""
+async def serving(folder: Path, router: FakeRouter, service: dict[str, Any], **config: Any) -> AsyncIterator[Served]:
+    """The endpoint in front of ``router``, on a free port."""
     async with running(router):
-        router_url = f"http://127.0.0.1:{router.port}"
 
         async def healthy() -> bool:
             return router.default is not None
 
-        reader = AskingReader(settings(**others), folder, router_url)
-        endpoint = Endpoint(reader, "pocket", access, healthy, document_tokens=document_tokens)
-        runner = web.AppRunner(endpoint.app(), handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        try:
-            yield Served(endpoint, f"http://127.0.0.1:{runner.addresses[0][1]}")
-        finally:
-            await runner.cleanup()
-            await close_clients()
+        reader = AskingReader(settings(**config), folder, f"http://127.0.0.1:{router.port}")
+        served = Service(reader, "pocket", healthy, **service)
+        with bound_socket("127.0.0.1", 0) as sock:
+            async with listening(served.app(), sock):
+                yield Served(served, f"http://127.0.0.1:{sock.getsockname()[1]}")
+        await close_clients()
 
 
-def use(folder: Path, replies: Sequence[Any], user: Callable[..., Coroutine[Any, Any, Any]], **options) -> Any:
+def use(
+    folder: Path, replies: Sequence[Any], user: Callable[..., Coroutine[Any, Any, Any]],
+    service: dict[str, Any] | None = None, **config: Any,
+) -> Any:
     """What ``user(client, served, router)`` returns; ``client`` is OpenAI's own, and does not try again."""
     router = FakeRouter([reply(r) if isinstance(r, str) and r not in FAULTS else r for r in replies],
                         default=reply("x"), streams=True)
 
     async def main() -> Any:
-        async with serving(folder, router, **options) as served:
+        async with serving(folder, router, service or {}, **config) as served:
             async with AsyncOpenAI(base_url=f"{served.url}/v1", api_key="secret", max_retries=0) as client:
                 return await user(client, served, router)
 

@@ -1,0 +1,365 @@
+"""An OpenAI-compatible endpoint whose model is a memory agent: paths, keys, limits and streams.
+
+==========================  =========================================================================
+POST /v1/chat/completions   documents in, answer out; ``stream`` tells the memory as it grows
+POST /v1/completions        the same for prompts as texts, read side by side
+POST, GET /v1/files         documents to be named by id in messages; GET, DELETE /v1/files/ID
+GET /v1/models              the one model
+GET /health, /metrics       whether its engines answer; Prometheus
+==========================  =========================================================================
+
+Invariants:
+- a client that leaves ends its requests at the engine;
+- a request is checked whole, and its documents are read, before anything is asked; what is refused has asked nothing;
+- uploads belong to the key that sent them: to any other key they are not there;
+- every error is OpenAI's object, in a stream too, where it is the last event; none shows a key or a stack. So OpenAI's
+  clients raise the error that they have for it::
+
+    400 BadRequestError, 401 AuthenticationError, 403 PermissionDeniedError, 404 NotFoundError, 429 RateLimitError,
+    413 APIStatusError, 5xx InternalServerError
+    {"error": {"message": "n: not supported by an agent", "type": "invalid_request_error", "param": "n", "code": null}}
+
+Without keys only this machine is answered, by its own name: a page in a browser whose name points here (DNS rebinding)
+is refused, as are pages of origins that are not allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import os
+import secrets
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from typing import Annotated, Any, TypeVar
+
+import orjson
+from fastapi import APIRouter, Depends, FastAPI, Form, Request, UploadFile
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from openai.types import FileObject, Model
+from pebble import ProcessPool
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_fastapi_instrumentator import Instrumentator
+from sse_starlette import EventSourceResponse
+from starlette.exceptions import HTTPException
+
+from ..agents.records import FailureKind
+from ..data.documents import DocumentError, read_document
+from ..system.errors import MemAgentError
+from ..system.gather import gather_or_cancel
+from ..system.server_url import is_loopback
+from .reader import AskingReader
+from .reply import ChatReply, completion
+from .schema import AgentRequest, ChatRequest, CompletionRequest, Document, Message, TextPart, conversation
+from .steps import ABORTED, TOO_LONG, Failed, Step, TurnDone
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+PARSE_S = 60.0
+"""Seconds for the text of one file."""
+_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+_STATUS = {
+    TOO_LONG: 413, ABORTED: 503, FailureKind.TIMEOUT: 504, FailureKind.CONNECTION: 503, FailureKind.SERVER_ERROR: 503,
+    FailureKind.RATE_LIMITED: 503, FailureKind.REJECTED: 502, FailureKind.BAD_RESPONSE: 502, FailureKind.INTERNAL: 500,
+}  # fmt: skip
+"""Of a failed reading; all other kinds are the request's own fault, 400."""
+
+
+class ApiError(MemAgentError):
+    """One request is refused, or cannot be answered."""
+
+    def __init__(
+        self, status: int, message: str, *, param: str | None = None, code: str | None = None, **headers: str
+    ) -> None:
+        super().__init__(message)
+        kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+        self.status = status
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def error_of(failed: Failed) -> ApiError:
+    status = _STATUS.get(failed.kind, 400)
+    # OpenAI's clients try most failures again; a reading that took its whole time would take it again.
+    headers = {"x_should_retry": "false"} if status == 504 else {}
+    return ApiError(status, failed.message, code=failed.kind, **headers)
+
+
+@dataclass
+class Service:
+    """The model with all that its requests share."""
+
+    reader: AskingReader
+    name: str
+    """Of the model."""
+    healthy: Callable[[], Awaitable[bool]]
+    keys: tuple[str, ...] = field(default=(), repr=False)
+    origins: tuple[str, ...] = ()
+    """Of web pages that may ask; ``*``: of any."""
+    concurrency: int = 64
+    """Documents that are read at once; further requests get 429 and when to come back."""
+    timeout: float = 600.0
+    """Seconds for one request; 0: no limit."""
+    document_tokens: int = 1_000_000
+    """Of all documents of a request; longer ones are refused, never cut; 0: no limit."""
+
+    def __post_init__(self) -> None:
+        self.reading = 0
+        self._last_s = 1.0
+        self._files: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
+        """Object and text of each upload, by the number of the key that sent it and its id."""
+        self._model = Model(id=self.name, object="model", created=int(time.time()), owned_by="mem_agent")
+        self._pool = ProcessPool(len(os.sched_getaffinity(0)), context=get_context("forkserver"))
+        self._registry = CollectorRegistry()
+        named: dict[str, Any] = {"namespace": "mem_agent", "registry": self._registry}
+        Gauge("reading", "Documents that are being read", **named).set_function(lambda: self.reading)
+        self._turns = Counter("turns", "Turns that were sampled", ["kind"], **named)
+        self._tokens = Counter("tokens", "Tokens of prompts and replies", ["of"], **named)
+        self._failures = Counter("failures", "Readings that failed", ["kind"], **named)
+
+    def app(self) -> FastAPI:
+        app = FastAPI(openapi_url=None, lifespan=self._lifespan)
+        key = [Depends(self._check_client)]
+        v1 = APIRouter(prefix="/v1", dependencies=key)
+        v1.add_api_route("/chat/completions", self.chat, methods=["POST"], response_model=None)
+        v1.add_api_route("/completions", self.completions, methods=["POST"])
+        v1.add_api_route("/models", self.models)
+        v1.add_api_route("/models/{id:path}", self.model)
+        v1.add_api_route("/files", self.upload, methods=["POST"])
+        v1.add_api_route("/files", self.list_files)
+        v1.add_api_route("/files/{id}", self.file)
+        v1.add_api_route("/files/{id}", self.delete_file, methods=["DELETE"])
+        app.include_router(v1)
+        app.add_api_route("/health", self.health)
+        metrics = Instrumentator(should_group_status_codes=False, registry=self._registry)
+        metrics.instrument(app, metric_namespace="mem_agent").expose(app, dependencies=key)
+        app.add_middleware(CORSMiddleware, allow_origins=self.origins, allow_methods=["*"], allow_headers=["*"])
+        for kind in (ApiError, RequestValidationError, HTTPException, Exception):
+            app.add_exception_handler(kind, _error_response)
+        return app
+
+    @asynccontextmanager
+    async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        yield
+        self._pool.stop()
+        await asyncio.to_thread(self._pool.join)
+
+    def _check_client(
+        self,
+        request: Request,
+        given: Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))],
+    ) -> None:
+        """Sets ``request.state.client`` to the number of the client's key. Raises ApiError."""
+        host = request.url.hostname or ""
+        if not self.keys and not is_loopback(host):
+            raise ApiError(403, f"the host {host} is not this machine; use a key to be reached by that name",
+                           code="host_not_allowed")
+        credentials = given.credentials.encode() if given else b""
+        matches = [secrets.compare_digest(credentials, key.encode()) for key in self.keys]
+        if self.keys and not any(matches):
+            raise ApiError(401, "the key is missing or wrong; send Authorization: Bearer KEY", code="invalid_api_key")
+        request.state.client = matches.index(True) if matches else 0
+
+    # --- asking -----------------------------------------------------------------------------------------------------
+
+    async def chat(self, body: ChatRequest, request: Request) -> dict[str, Any] | EventSourceResponse:
+        reply = ChatReply(self.name)
+        steps = self._steps(body, body.messages, request.state.client)
+        if not body.stream:
+            return await _unless_left(request, _whole(steps, reply))
+        first = await _unless_left(request, _first(steps))
+        return EventSourceResponse(_events(first, steps, reply, body.stream_options.include_usage), ping=15)
+
+    async def completions(self, body: CompletionRequest, request: Request) -> dict[str, Any]:
+        asked = [Message(role="user", content=[TextPart(type="text", text=prompt)]) for prompt in body.prompt]
+        replies = [ChatReply(self.name) for _ in asked]
+        readings = (_whole(self._steps(body, [one], request.state.client), reply)
+                    for one, reply in zip(asked, replies, strict=True))
+        await _unless_left(request, gather_or_cancel(*readings))
+        return completion(replies)
+
+    async def _steps(self, body: AgentRequest, messages: list[Message], client: int) -> AsyncGenerator[Step, None]:
+        """Those of one reading, counted. Raises ApiError."""
+        await self.model(body.model or self.name)
+
+        async def text_of(document: Document) -> str:
+            return await self._text_of(document, client)
+
+        with self._place():
+            beside = [await text_of(document) for document in body.documents]
+            said, document = await conversation(messages, beside, self.reader.is_long, text_of)
+            options = body.options(self.document_tokens, self.timeout)
+            async with aclosing(self.reader.read(said, document, options)) as steps:
+                async for step in steps:
+                    self._count(step)
+                    yield step
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """One among ``concurrency`` readings. Raises ApiError where there is none."""
+        if self.reading >= self.concurrency:
+            wait = str(round(min(60, max(1, self._last_s))))
+            raise ApiError(429, f"{self.reading} documents are being read (--concurrency); try again later",
+                           code="too_many_requests", Retry_After=wait)
+        self.reading += 1
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.reading -= 1
+            self._last_s = time.monotonic() - began
+
+    def _count(self, step: Step) -> None:
+        if isinstance(step, TurnDone):
+            self._turns.labels(step.kind).inc()
+            self._tokens.labels("prompts").inc(step.prompt_tokens)
+            self._tokens.labels("replies").inc(step.reply_tokens)
+            self._tokens.labels("cached").inc(step.cached_tokens or 0)
+        elif isinstance(step, Failed):
+            self._failures.labels(step.kind).inc()
+
+    # --- documents --------------------------------------------------------------------------------------------------
+
+    async def _text_of(self, document: Document, client: int) -> str:
+        if document.file_id:
+            return self._file(client, document.file_id)[1]
+        if document.file_data:
+            try:
+                content = base64.b64decode(document.file_data.rpartition(",")[2], validate=True)
+            except ValueError:
+                raise ApiError(400, f"{document.filename}: file_data is not base64", param="file_data") from None
+            return await self._parsed(document.filename, content)
+        return f"{document.title}\n{document.text}" if document.title else document.text
+
+    async def _parsed(self, name: str, content: bytes) -> str:
+        """The text of a file, read in a process that ends with its time or with whoever waits for it."""
+        future = self._pool.schedule(read_document, args=(name, content), timeout=PARSE_S)
+        try:
+            return (await asyncio.wrap_future(future)).text
+        except (DocumentError, TimeoutError) as error:
+            reason = str(error) if isinstance(error, DocumentError) else f"{name}: not read within {PARSE_S:g} s"
+            raise ApiError(400, reason, code="unreadable_document") from None
+
+    def _file(self, client: int, id: str) -> tuple[dict[str, Any], str]:
+        if (client, id) not in self._files:
+            raise ApiError(404, f"no file {id:.80}; files last as long as the server", code="file_not_found")
+        return self._files[client, id]
+
+    async def upload(
+        self, request: Request, file: UploadFile, purpose: Annotated[str, Form()] = "user_data"
+    ) -> dict[str, Any]:
+        name, content = file.filename or "file", await file.read()
+        text = await _unless_left(request, self._parsed(name, content))
+        stored = FileObject.construct(
+            id=f"file-{uuid.uuid4().hex}", object="file", bytes=len(content), created_at=int(time.time()),
+            filename=name, purpose=purpose, status="processed",
+        ).model_dump(exclude_unset=True)
+        self._files[request.state.client, stored["id"]] = (stored, text)
+        return stored
+
+    async def list_files(self, request: Request) -> dict[str, Any]:
+        own = [stored for (client, _), (stored, _) in self._files.items() if client == request.state.client]
+        return {"object": "list", "data": own, "has_more": False}
+
+    async def file(self, id: str, request: Request) -> dict[str, Any]:
+        return self._file(request.state.client, id)[0]
+
+    async def delete_file(self, id: str, request: Request) -> dict[str, Any]:
+        self._file(request.state.client, id)
+        del self._files[request.state.client, id]
+        return {"id": id, "object": "file", "deleted": True}
+
+    # --- model and state --------------------------------------------------------------------------------------------
+
+    async def models(self) -> dict[str, Any]:
+        return {"object": "list", "data": [self._model]}
+
+    async def model(self, id: str) -> Model:
+        if id != self.name:
+            raise ApiError(404, f"no model {id:.80}; there is {self.name}", code="model_not_found")
+        return self._model
+
+    async def health(self) -> JSONResponse:
+        well = await self.healthy()
+        return JSONResponse({"status": "ok" if well else "the engines do not answer"}, 200 if well else 503)
+
+
+async def _first(steps: AsyncGenerator[Step, None]) -> Step:
+    """Until a document is found to be readable, an error is an ordinary one. Raises ApiError."""
+    first = await anext(steps)
+    if isinstance(first, Failed):
+        raise error_of(first)
+    return first
+
+
+async def _whole(steps: AsyncGenerator[Step, None], reply: ChatReply) -> dict[str, Any]:
+    """The completion. Raises ApiError."""
+    async with aclosing(steps):
+        async for step in steps:
+            if isinstance(step, Failed):
+                raise error_of(step)
+            reply.add(step)
+    return reply.completion()
+
+
+async def _events(
+    first: Step, steps: AsyncGenerator[Step, None], reply: ChatReply, include_usage: bool
+) -> AsyncIterator[str]:
+    async with aclosing(steps):
+        try:
+            yield reply.chunk(reply.add(first))
+            async for step in steps:
+                if isinstance(step, Failed):
+                    yield orjson.dumps(error_of(step).body).decode()
+                    return
+                if delta := reply.add(step):
+                    yield reply.chunk(delta)
+            for chunk in [*reply.last_chunks(include_usage), "[DONE]"]:
+                yield chunk
+        except Exception:
+            log.exception("a stream failed")  # it has begun: an ordinary error would stand in the middle of it
+            yield orjson.dumps(_BUG.body).decode()
+
+
+async def _unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of ``work``, which is cancelled if the client leaves: FastAPI lets it run."""
+
+    async def left() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(left())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not tasks[0].done():
+            raise ApiError(499, "the client has left")
+        return tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+_BUG = ApiError(500, "the server failed; its log says why")
+
+
+async def _error_response(request: Request, error: Exception) -> JSONResponse:
+    match error:
+        case RequestValidationError():
+            first: Mapping[str, Any] = error.errors()[0]
+            places = first["loc"][1:] if first["type"] != "json_invalid" else ()
+            param = ".".join(map(str, places)) or first.get("ctx", {}).get("field")
+            error = ApiError(400, f"{param or 'the body'}: {first['msg']}", param=param)
+        case HTTPException():
+            error = ApiError(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+    shown = error if isinstance(error, ApiError) else _BUG
+    return JSONResponse(shown.body, shown.status, shown.headers)
