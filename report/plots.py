@@ -242,7 +242,7 @@ def training_plots(runs: Sequence[TrainingRun], points: Sequence[Sequence[Point]
     if max(windows, default=1) > 1:
         smoothed = f"Thin: each rollout; thick: the mean of {max(windows)} around it. "
     plots: list[Plot] = []
-    if runs:
+    if any(points) or any(run.numbers("accuracy").notna().any() for run in runs):
         caption = (f"Lines: the questions of each rollout. {smoothed}Marks: evaluations, with 95% intervals over "
                    "questions where the answers are there.")
         plots = plot("training", "Right answers while training", caption + _gaps(runs, [("accuracy", "accuracy", "")]),

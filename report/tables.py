@@ -21,7 +21,7 @@ from ..evaluation.results import METRICS, Results, length_order
 from ..evaluation.ruler_average import FIRST_GOLD
 from ..evaluation.summary import COSTS, Difference
 from ..system.text import markdown_cell, markdown_table
-from .data import COUNTS, TEN, Point, TrainingRun, headline_metric, task_name
+from .data import COUNTS, RULER, TEN, Point, TrainingRun, headline_metric, task_name
 from .published import METRIC, QUESTIONS, Published, verdict
 
 HEADLINE = "Each run"
@@ -82,6 +82,8 @@ def unit_of(part: pd.DataFrame) -> str:
     """What a length counts: tokens where documents have about as many, else documents; where names are none, files."""
     if not part["length"].str.isdecimal().any():
         return "file"
+    if part["task"].iloc[0] == RULER:
+        return "tokens"
     tokens = part[(part["metric"] == "document_tokens") & part["length"].str.isdecimal()]
     ratio = (tokens["mean"] / tokens["length"].astype(float)).mean()
     return "tokens" if ratio < 4 else "documents"
@@ -126,7 +128,7 @@ def evaluation_tables(
     scores, costs, where = by_family["score"], by_family["cost"], ("run", "task", "length")
     usual = costs["metric"].isin(COSTS)
     tables: dict[str, list[Table]] = {"standing": headline_table(runs, models), "published": []}
-    tables["accuracy"] = pivot("RULER, task by task", by_family["average"], where, "metric", note=_RULER)
+    tables["accuracy"] = pivot("RULER, task by task", by_family["average"], where, "metric", note=_OF_RULER)
     for task, part in runs.groupby("task", sort=False):
         unit, rows = unit_of(part), beside.get(task, ())
         tables["accuracy"] += accuracy_table(part[_is_score(part, headline_metric(part))], unit)
@@ -153,8 +155,8 @@ def _is_score(part: pd.DataFrame, metric: str | None) -> pd.Series:
 
 
 _PER_QUESTION = "Means per question over the rows that did not fail."
-_RULER = (f"Percent. {TEN}: the average of the eight needle tasks, vt and fwe. qa_1 is by RULER's rule, and against "
-          "its first gold as MemAgent scores it.")
+_OF_RULER = (f"Percent. {TEN}: the average of the eight needle tasks, vt and fwe. qa_1 is by RULER's rule, and "
+             "against its first gold as MemAgent scores it.")
 _PASS = ("Percent, over all rows, failed ones as wrong. pass@k: the chance that one of k answers is right, "
          "1 - C(n - c, k) / C(n, k) where c of n are (Chen et al. 2021); best@k: of k draws with replacement.")
 

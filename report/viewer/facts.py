@@ -134,7 +134,11 @@ def changes_of(before: str, after: str, facts: Sequence[Fact]) -> list[tuple[Pie
         if piece.change is Change.REMOVED:
             found.append((piece, gold_spans(piece.text, facts)))
         else:
-            end = at + len(piece.text)
-            found.append((piece, [(max(a, at) - at, min(b, end) - at) for a, b in gold if a < end and b > at]))
-            at = end
+            found.append((piece, within(gold, at, at + len(piece.text))))
+            at += len(piece.text)
     return found
+
+
+def within(spans: Sequence[Span], start: int, end: int) -> list[Span]:
+    """The parts of the spans that lie in a stretch, as the stretch counts."""
+    return [(max(a, start) - start, min(b, end) - start) for a, b in spans if a < end and b > start]

@@ -22,7 +22,7 @@ from ...system.one_line_errors import one_line_errors
 from ...system.signals import stop_on_signals
 from ...traces.trace import TraceError, TraceTurn, trace_files
 from ...traces.word_diff import Change
-from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans
+from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans, within
 from .groups import Group, Sibling, groups_of, log_probs_of, nothing_kept
 
 _AROUND, _LONG = 160, 600
@@ -200,20 +200,15 @@ class _Printer:
         gold = gold_spans(text, self.facts)
         if self.whole or len(text) <= _LONG:
             return self._mark(text, gold)
-        shown = [[0, 2 * _AROUND]]
-        for start, end in gold:
-            if start - _AROUND <= shown[-1][1]:
-                shown[-1][1] = max(shown[-1][1], end + _AROUND)
-            else:
-                shown.append([start - _AROUND, end + _AROUND])
         made, at = Text(), 0
-        for start, end in shown:
+        ends = (len(text), len(text))
+        for start, end in [(0, 2 * _AROUND), *((a - _AROUND, b + _AROUND) for a, b in gold), ends]:
             if start > at:
                 made.append(f" ... {start - at:,} characters ... ")
-            inside = [(a - start, b - start) for a, b in gold if start <= a and b <= end]
-            made.append_text(self._mark(text[start:end], inside))
-            at = end
-        return made.append(f" ... {len(text) - at:,} characters ..." if at < len(text) else "")
+                at = start
+            made.append_text(self._mark(text[at:end], within(gold, at, end)))
+            at = max(at, end)
+        return made
 
 
 def _said(turn: TraceTurn) -> Iterator[str]:

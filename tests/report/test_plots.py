@@ -56,7 +56,7 @@ def test_nothing_to_draw_is_no_plot():
 def test_a_mean_is_over_the_rollouts_around_it_without_gaps():
     values = [None if n % 7 == 3 else float(n * n) for n in range(200)]
     run = TrainingRun("run", Path("run"), pd.DataFrame({"kl": values}, index=range(1, 201)).fillna(np.inf))
-    (_, updates) = training_plots([run], [[]])
+    (updates,) = training_plots([run], [[]])
     assert updates.caption == ("Thin: each rollout; thick: the mean of 11 around it. "
                                "Gaps in KL to the reference: values that are no numbers, or beyond 1e+30.")
     from mem_agent.report import plots
