@@ -43,7 +43,7 @@ COMMANDS = {
     "sifter-table": ("memsifter.table", "sessions found and questions answered, by every method"),
     "ask": ("asking.ask", "ask a question about files and folders of any length"),
     "report": ("report.__main__", "a page of runs and results: curves, comparisons, every question"),
-    "view": ("report.viewer.view", "a page of trajectories: what was read, remembered and answered, turn by turn"),
+    "view": ("report.viewer.page", "a page of trajectories: what was read, remembered, answered, turn by turn"),
     "show": ("report.viewer.show", "the same in the terminal, one trajectory at a time"),
     "bench": ("benchmarks.__main__", "measure this machine, side by side; a table and JSON"),
     "config": ("config", "every setting, its default and its meaning"),

@@ -16,7 +16,7 @@ from ..agents.vocabulary import Vocabulary
 from ..config import Config
 from ..hooks.sample import Record, Sample
 from ..hooks.traces import Teller
-from ..traces.evaluation_files import EvaluationFiles
+from ..traces.files import EvaluationFiles
 from ..traces.trace import Trace, TraceDocument
 from .results import Row
 

@@ -41,10 +41,8 @@ from ..agents.records import TurnKind
 from ..agents.vocabulary import Vocabulary
 from ..config import Config
 from ..system.files import replacing
-from ..traces.pieces import pieces_of
-from ..traces.read_traces import FOLDER
-from ..traces.rollout_files import sampled_first, write_rollout
-from ..traces.trace import Trace, TraceDocument, TraceTurn, line_of
+from ..traces.files import sampled_first, write_rollout
+from ..traces.trace import FOLDER, Trace, TraceDocument, TraceTurn, line_of, pieces_of
 from .host import HostArgs
 from .reader import reader_for
 from .sample import MemoryRecord, Record, TurnRecord, ended, gold_answers, lost, reward_of

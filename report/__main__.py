@@ -10,7 +10,7 @@ Writes into DIR (``report`` beside the first result folder, or in the first run,
 ``index.html``                         everything on one page, nothing loaded from outside
 ``view*.html``                         with ``--viewer``: the trajectories, which the page links into
 ``report.md``                          the same tables in Markdown
-``results.csv`` ``memory_by_turn.csv`` the numbers in full precision, with intervals
+``results.csv``                        the numbers in full precision, with intervals
 ``questions.csv``                      every answer with its score
 ``*.png``                              the plots
 =====================================  ============================================================================
@@ -19,153 +19,139 @@ Writes into DIR (``report`` beside the first result folder, or in the first run,
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import unescape
 from pathlib import Path
+from urllib.parse import quote
 
-from ..evaluation.results import Results, read_results
-from ..evaluation.ruler_average import ruler_lines
-from ..evaluation.summary import Summary, differences, main_metric_of, summarise
-from ..memsifter.table import ANSWERS, RETRIEVAL, TITLES
+import pandas as pd
+
+from ..evaluation.results import read_results
+from ..evaluation.summary import differences, summarise
 from ..system.errors import MemAgentError
 from ..system.files import write_atomically
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from ..system.text import markdown_cell
-from .figures import draw
-from .given import Given, sorted_out
-from .headline import Headline, headlines
-from .page import Content, render, warnings
-from .published import CAVEATS, METRIC, Published, published_comparisons, published_rows
-from .questions import question_rows, questions_csv
-from .ruler import ruler_tables
-from .sifter import sifter_plot, sifter_tables, sifter_warnings
+from ..traces.trace import kept_files
+from .data import evaluations_of, frame_of, is_training_run, points_of, read_training_runs, results_csv
+from .page import headlines, named, provenance, render, warnings
+from .plots import evaluation_plots, training_plots
+from .published import CAVEATS, published_beside, published_frame
+from .questions import answers_of, questions_csv, questions_json
+from .sifter import FILE, TITLES, SifterScores, read_scores, sifter_plot, sifter_tables
 from .tables import (
     HEADLINE,
     Table,
-    accuracy_table,
-    agent_table,
-    costs_table,
     difference_table,
-    headline_table,
-    markdown,
-    pass_table,
-    published_comparison_tables,
-    results_csv,
-    scores_table,
-    sources_table,
-    turns_csv,
+    evaluation_tables,
+    failures_table,
+    model_title,
+    training_tables,
 )
-from .training_figures import draw_training
-from .training_run import is_training_run, points_of
-from .training_tables import training_tables
-from .viewer_pages import linked_pages
-from .wording import model_title, named
-
-_CARE = "Read with care"
+from .viewer.page import FILE as VIEWER
+from .viewer.page import write_viewer
 
 
-def make_report(
-    folders: Sequence[Path], output: Path, title: str = "", with_published: bool = True, viewer: bool = False
-) -> Path:
-    """Write everything; returns the page's path.
+def make_report(folders: Sequence[Path], output: Path, viewer: bool = False) -> str:
+    """Write everything; returns what the command prints, in Markdown.
 
     Raises:
         MemAgentError: a folder is neither run nor results or empty, or ``output`` is a Python package.
     """
     if (output / "__init__.py").exists():
         raise MemAgentError(f"{output} is a folder of source code; give another --output")
-    given = sorted_out(folders)
-    runs = read_results(given.results) if given.results else ()
-    evaluated = (*read_results(given.between), *runs)
-    points = [points_of(run, evaluated) for run in given.trained]
-    summaries = [summarise(run.label, cell) for run in runs for cell in run.cells]
-    published = _published(summaries) if with_published else {}
-    labels = {run.folder: run.label for run in given.trained} | {run.folder: run.label for run in runs}
-    content = Content(
-        title=title or _title(given, runs),
-        headlines=headlines(runs, given.trained),
-        runs=runs, trained=given.trained,
-        plots=(*draw_training(given.trained, points), *draw(summaries, published), *sifter_plot(given.sifted)),
-        tables={"training": training_tables(given.trained, points), "sifter": sifter_tables(given.sifted)}
-        | (_evaluation_tables(runs, summaries, published) if runs else {}),
-        questions=question_rows(runs),
-        viewers=linked_pages(labels, output, write=viewer),
-        with_published=any(published.values()),
-        warned=[*sifter_warnings(given.sifted), *warnings(runs, summaries)],
-    )
-    files = {f"{plot.name}.png": plot.png for plot in content.plots}
-    files["report.md"] = _markdown(content).encode()
+    sifted = _sifted(folders)
+    trained = read_training_runs(list(dict.fromkeys(path.resolve() for path in folders if is_training_run(path))))
+    kept = [evaluations_of(run.folder) for run in trained]
+    known = {run.folder for run in trained} | {path for compared, _ in kept for path in compared}
+    named_ones = [path for path in folders if path not in sifted and path.resolve() not in known]
+    compared = [*(path for own, _ in kept for path in own), *named_ones]
+    between = [path for _, own in kept for path in own if path not in {path.resolve() for path in named_ones}]
+    runs = read_results(compared) if compared else ()
+    evaluated = [(run, [summarise(run.label, cell) for cell in run.cells]) for run in (*read_results(between), *runs)]
+    points = [points_of(run, evaluated) for run in trained]
+    summaries = [summary for _, found in evaluated[len(between) :] for summary in found]
+
+    ours = frame_of(summaries)
+    beside = published_beside(ours)
+    frame = pd.concat([ours, published_frame(beside)], ignore_index=True)
+    tables = {"training": training_tables(trained, points), "sifter": sifter_tables([*sifted.values()])}
     if runs:
-        files["results.csv"] = results_csv(summaries, published).encode()
-        files["memory_by_turn.csv"] = turns_csv(summaries).encode()
-        files["questions.csv"] = questions_csv(content.questions, runs).encode()
-    files["index.html"] = render(content).encode()
+        tables |= evaluation_tables(frame, {run.label: model_title(run) for run in runs}, beside)
+        tables["paired"] += difference_table(runs[0].label, differences(runs)) + failures_table(runs)
+    plots = [*training_plots(trained, points), *evaluation_plots(ours, beside), *sifter_plot([*sifted.values()])]
+    warned = [*(note for _, scores in sifted.values() for note in scores.notes), *warnings(runs, summaries)]
+    labels = {run.folder: run.label for run in (*trained, *runs)}
+    viewers = _viewers(labels, output, write=viewer)
+    answers = answers_of(runs)
+    questions, lacking = questions_json(answers, runs, viewers)
+    title = "Evaluation of " + named([*(label for label, _ in sifted.values()), *(run.label for run in runs)])
+    if trained:
+        title = f"Training of {named([run.label for run in trained])}"
+    lines = headlines(runs, trained)
+    caveats = CAVEATS if beside else ()
+
+    files = {f"{plot.name}.png": plot.png for plot in plots}
+    if runs:
+        files |= {"results.csv": results_csv(frame).encode(), "questions.csv": questions_csv(answers).encode()}
+    files["index.html"] = render(
+        Path(__file__).parent, "page.html.jinja", title=title, headlines=lines, warnings=warned, tables=tables,
+        plots={plot.name: plot for plot in plots}, training=[(run.label, viewers.get(run.folder)) for run in trained],
+        provenance=[provenance(run) for run in runs], files=list(answers["file"].unique()), questions=questions,
+        lacking=lacking, linked=any(run.folder in viewers for run in runs), caveats=caveats,
+    ).encode()
+    begin = [f"# {markdown_cell(title)}\n", *(f"**{one.number}** {markdown_cell(one.sentence)}\n" for one in lines)]
+    begin += [_listed("Read with care", warned).markdown()] if warned else []
+    every = [table for found in tables.values() for table in found]
+    every += [_listed("Published numbers", caveats)] if caveats else []
+    files["report.md"] = "\n".join([*begin, *(table.markdown() for table in every)]).encode()
     output.mkdir(parents=True, exist_ok=True)
-    for name, data in files.items():
-        write_atomically(output / name, data)
-    return output / "index.html"
+    for name, content in files.items():
+        write_atomically(output / name, content)
+    printed = [table for table in every if table.title in (HEADLINE, *TITLES.values())]
+    return "\n".join([*begin, *(table.markdown().partition("\n\n")[2] for table in printed)])
 
 
-def _title(given: Given, runs: Sequence[Results]) -> str:
-    evaluated = [*(label for label, _ in given.sifted), *(run.label for run in runs)]
-    if given.trained:
-        return f"Training of {named(run.label for run in given.trained)}"
-    return "Evaluation of " + named(evaluated)
+def _sifted(folders: Sequence[Path]) -> dict[Path, tuple[str, SifterScores]]:
+    """The scores of the sifter's stages, with the folder's name. Raises MemAgentError where stages have none."""
+    for folder in folders:
+        if not (folder / FILE).is_file() and next(folder.glob("*/*_embed.parquet"), None):
+            raise MemAgentError(f"{folder}: stages without scores; mem-agent sifter-table {folder} makes them")
+    return {folder: (folder.resolve().name, read_scores(folder / FILE)) for folder in folders
+            if (folder / FILE).is_file()}
 
 
-def _published(summaries: Sequence[Summary]) -> dict[str, list[Published]]:
-    """By task, the published rows that share a length with a run that has the published metric."""
-    lengths: dict[str, set[str]] = {summary.task: set() for summary in summaries}
-    for summary in summaries:
-        if METRIC in summary.scores:
-            lengths[summary.task].add(summary.length)
-    return {
-        task: [row for row in published_rows(task) if not found.isdisjoint(row.accuracy)]
-        for task, found in lengths.items()
-    }
+def _listed(title: str, lines: Sequence[str]) -> Table:
+    return Table(title, ("to know",), [(line,) for line in lines])
 
 
-def _evaluation_tables(
-    runs: Sequence[Results], summaries: Sequence[Summary], published: dict[str, list[Published]]
-) -> dict[str, list[Table]]:
-    models = {run.label: model_title(run) for run in runs}
-    by_task: dict[str, list[Summary]] = defaultdict(list)
-    for s in summaries:
-        by_task[s.task].append(s)
-    paired = difference_table(runs[0].label, differences(runs))
-    beside = published_comparison_tables(published_comparisons(summaries)) if published else []
-    return {
-        "standing": [headline_table(summaries, models), *beside],
-        "published": [
-            table
-            for task, rows in published.items() if rows
-            for table in (accuracy_table(by_task[task], METRIC, rows), sources_table(rows))
-        ],
-        "accuracy": ruler_tables(ruler_lines(summaries), bool(published)) + [
-            accuracy_table(cells, metric) for cells in by_task.values() if (metric := main_metric_of(cells))
-        ] + [table for table in (pass_table(summaries),) if table],
-        "paired": [scores_table(summaries), *([paired] if paired else [])],
-        "cost": [table for table in (costs_table(summaries), agent_table(summaries)) if table],
-    }
+def _viewers(labels: Mapping[Path, str], output: Path, *, write: bool) -> dict[Path, str]:
+    """The address of each folder's page of trajectories, as seen from the report in ``output``.
 
+    A folder's own ``view.html`` is linked where it lies, else one that an earlier report left beside this one. With
+    ``write`` pages are written beside the report, so that its folder can be moved as a whole.
 
-def _markdown(content: Content) -> str:
-    parts = [f"# {markdown_cell(content.title)}\n", *map(_said, content.headlines)]
-    parts += [markdown(_list(_CARE, content.warned))] if content.warned else []
-    parts += [markdown(table) for section in content.tables.values() for table in section]
-    parts += [markdown(_list("Published numbers", CAVEATS))] if content.with_published else []
-    return "\n".join(parts)
-
-
-def _said(line: Headline) -> str:
-    return f"**{line.number}** {markdown_cell(line.sentence)}\n"
-
-
-def _list(title: str, lines: Sequence[str]) -> Table:
-    return Table(title, ("to know",), tuple((line,) for line in lines))
+    Raises:
+        MemAgentError: pages are to be written, and no folder has trajectories.
+    """
+    kept = [folder for folder in labels if kept_files(folder)]
+    if write and not kept:
+        raise MemAgentError(f"no trajectories in {', '.join(map(str, labels))}; evaluate and train with "
+                            "KEEP_TRAJECTORIES above 0, or leave --viewer out")
+    found: dict[Path, str] = {}
+    for folder in kept:
+        slug = re.sub(r"[^A-Za-z0-9.-]+", "-", labels[folder]).strip("-")
+        beside = output / (VIEWER if len(labels) == 1 else f"view_{slug}.html")
+        if write:
+            write_viewer(folder, beside)
+        pages = [page for page in ((beside,) if write else (folder / VIEWER, beside)) if page.is_file()]
+        if pages:
+            found[folder] = quote(os.path.relpath(pages[0].resolve(), output.resolve()))
+    return found
 
 
 @one_line_errors("the same command makes the report")
@@ -175,19 +161,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         help="training runs and result folders; the first results are the base of comparisons")
     parser.add_argument("--output", type=Path,
                         help="folder to write (default: `report` beside the first results, or in the first run)")
-    parser.add_argument("--title", default="", help="heading of the page")
-    parser.add_argument("--no-published", action="store_true", help="without published reference rows")
     parser.add_argument("--viewer", action="store_true", help="write the trajectories' page, too, and link into it")
     options = parser.parse_args(arguments)
     first = options.folders[0].resolve()
     output = options.output or (first if is_training_run(first) else first.parent) / "report"
-    page = make_report(options.folders, output, options.title, not options.no_published, options.viewer)
-    sections = (output / "report.md").read_text(encoding="utf-8").split("\n### ")
-    print(unescape(sections[0]).strip(), end="\n\n")
-    for section in sections[1:]:
-        if section.startswith((_CARE, HEADLINE, f"{TITLES[RETRIEVAL]}\n", f"{TITLES[ANSWERS]}\n")):
-            print(section.partition("\n")[2].strip(), end="\n\n")
-    print(str(page))
+    print(unescape(make_report(options.folders, output, options.viewer)))
+    print(output / "index.html")
     return 0
 
 

@@ -1,289 +1,279 @@
-"""The tables: one description of each, written as Markdown or as HTML by the page; and the CSV files.
+"""The tables: one description of each, written as Markdown or as HTML by the page. Most are pivots of the frame.
 
-Invariants:
-- published rows say that they are, and stand only in the table of the published metric;
-- a number that is not known is a dash in a table and an empty field in the CSV, never 0;
-- the CSV has full precision and one row per run, task and length; the tables round.
+Invariants: published rows say that they are, and stand only in tables of the published metric; a number that is not
+known is a dash, never 0.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isnan
+from pathlib import PurePath
 from statistics import fmean
+from typing import Any
 
-from ..evaluation.results import length_order
-from ..evaluation.statistics import Estimate
-from ..evaluation.summary import (
-    COSTS,
-    Difference,
-    Summary,
-    agent_counts,
-    count_names,
-    main_metric_of,
-    score_names,
-)
-from ..evaluation.tables import pass_sizes_of, percent
+import pandas as pd
+
+from ..evaluation.results import METRICS, Results, length_order
+from ..evaluation.ruler_average import FIRST_GOLD
+from ..evaluation.summary import COSTS, Difference
 from ..system.text import markdown_cell, markdown_table
-from .published import METRIC, QUESTIONS, Published, PublishedComparison
-from .wording import metric_name, number, shorten, task_name, unit_of, with_interval
+from .data import COUNTS, RULER, TEN, Point, TrainingRun, headline_metric, task_name
+from .published import METRIC, QUESTIONS, Published, verdict
 
 HEADLINE = "Each run"
+_WORDS = frozenset({"run", "model", "checkpoint", "system", "task", "metric", "source", "note", "reading", "file",
+                    "failure", "to know"})
+_METRICS = {"em": "exact match", "f1": "F1", "ruler": "RULER score", FIRST_GOLD: "first gold (MemAgent's qa_1)",
+            METRIC: f"{METRIC} (published metric)"}
 _OTHER = " *"
 """Marks a number of other data than the first run's."""
+_PROGRESS = {"reward": 3, "accuracy": 3, "mixed_groups": 2, "gold_in_memory/last": 2, "memory_tokens": 1, "turns": 1,
+             "loss": 5, "kl": 4, "grad_norm": 3, "seconds": 1}
+"""Numbers of a training run, and their decimals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
     note: str = ""
-    words: frozenset[str] = frozenset(
-        {"run", "model", "checkpoint", "system", "task", "metric", "source", "note", "reading", "to know"}
-    )
+    words: frozenset[str] = _WORDS
     """The columns of words; all others are numbers."""
-    marked: frozenset[int] = frozenset()
-    """Rows that are published numbers."""
 
-    def __post_init__(self) -> None:
-        assert all(len(row) == len(self.header) for row in self.rows), self.title
+    def markdown(self) -> str:
+        note = f"\n{markdown_cell(self.note)}\n" if self.note else ""
+        return f"### {markdown_cell(self.title)}\n\n{markdown_table(self.header, self.rows, self.words)}\n{note}"
 
 
-def headline_table(summaries: Sequence[Summary], models: Mapping[str, tuple[str, str]]) -> Table:
+def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> list[Table]:
+    """The table, without its column of tasks where there is only one; none without a row."""
+    if "task" in header and len({row[header.index("task")] for row in rows}) <= 1:
+        at = header.index("task")
+        header, *rows = [(*row[:at], *row[at + 1 :]) for row in (header, *rows)]
+    return [Table(title, header, rows, note)] if rows else []
+
+
+def metric_name(metric: str) -> str:
+    return _METRICS.get(metric, metric)
+
+
+def with_interval(score: Any, digits: int = 1) -> str:
+    """The mean, and its interval on a line of its own where there is one; ``score`` has mean, low and high."""
+    mean = f"{score.mean:.{digits}f}"
+    return mean if isnan(score.low) else f"{mean}\n[{score.low:.{digits}f}, {score.high:.{digits}f}]"
+
+
+def cost(number: Any, digits: int = 1) -> str:
+    """A mean, with decimals only where it is small."""
+    return f"{number.mean:,.{digits}f}" if number.mean < 100 else f"{number.mean:,.0f}"
+
+
+def shorten(name: str, most: int = 60) -> str:
+    """The name, or its two ends where it is too long."""
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[-most // 2 + 1 :]}"
+
+
+def unit_of(part: pd.DataFrame) -> str:
+    """What a length counts: tokens where documents have about as many, else documents; where names are none, files."""
+    if not part["length"].str.isdecimal().any():
+        return "file"
+    if part["task"].iloc[0] == RULER:
+        return "tokens"
+    tokens = part[(part["metric"] == "document_tokens") & part["length"].str.isdecimal()]
+    ratio = (tokens["mean"] / tokens["length"].astype(float)).mean()
+    return "tokens" if ratio < 4 else "documents"
+
+
+def model_title(result: Results) -> tuple[str, str]:
+    """The model and the checkpoint of it that was evaluated; the hash of the weights where nobody says a name."""
+    run, path = result.run, PurePath(result.run.model_name)
+    made_in_run = re.fullmatch(r"(?:during|after)-(iter_[0-9]{7,18})", result.folder.name)
+    if made_in_run and result.folder.parent.name == "eval":
+        return result.folder.parent.parent.name, made_in_run[1]
+    hub = next((part for part in path.parts if part.startswith("models--")), "")  # a downloaded model's folder
+    if hub:
+        return hub.removeprefix("models--").replace("--", "/", 1), "–"
+    if run.checkpoint is None:
+        return path.name or run.model[:10], "–"
+    above = path.parent.parent if path.parent.name == "hf" else path.parent
+    return above.name or run.model[:10], path.name
+
+
+def pivot(
+    title: str, part: pd.DataFrame, index: Sequence[str], column: str, cell: Callable[[Any], str] = with_interval,
+    columns: Iterable[str] = (), note: str = "", heading: Callable[[str], str] = str,
+) -> list[Table]:
+    """A row for each value of ``index``, a column for each of ``column``, in the order of ``columns`` and then as they
+    come."""
+    cells: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
+    for line in part.itertuples():
+        cells[tuple(getattr(line, name) for name in index)][getattr(line, column)] = cell(line)
+    there = set(part[column])
+    names = [name for name in dict.fromkeys([*columns, *part[column]]) if name in there]
+    rows = [(*key, *(found.get(name, "–") for name in names)) for key, found in cells.items()]
+    return table(title, (*index, *map(heading, names)), rows, note)
+
+
+def evaluation_tables(
+    frame: pd.DataFrame, models: Mapping[str, tuple[str, str]], beside: Mapping[str, Sequence[Published]]
+) -> dict[str, list[Table]]:
+    """By section of the page; ``frame`` has published lines, too."""
+    runs = frame[frame["kind"] == "run"]
+    by_family = {name: runs[runs["family"] == name] for name in ("count", "score", "cost", "pass", "average")}
+    scores, costs, where = by_family["score"], by_family["cost"], ("run", "task", "length")
+    usual = costs["metric"].isin(COSTS)
+    tables: dict[str, list[Table]] = {"standing": headline_table(runs, models), "published": []}
+    tables["accuracy"] = pivot("RULER, task by task", by_family["average"], where, "metric", note=_OF_RULER)
+    for task, part in runs.groupby("task", sort=False):
+        unit, rows = unit_of(part), beside.get(task, ())
+        tables["accuracy"] += accuracy_table(part[_is_score(part, headline_metric(part))], unit)
+        if rows:
+            tables["standing"] += standing_tables(part, rows)
+            both = frame[_is_score(frame, rows[0].metric) & (frame["task"] == task)]
+            tables["published"] += accuracy_table(both, unit)
+            tables["published"] += table(f"Sources of the numbers on {rows[0].dataset}", ("system", "source", "note"),
+                                         [(row.label, row.source, row.note) for row in rows])
+    tables["accuracy"] += pivot("One of several answers is right", by_family["pass"], where, "metric", note=_PASS)
+    tables["paired"] = pivot("Every metric", pd.concat([by_family["count"], scores]).sort_index(), where, "metric",
+                             _count_or_score, (*COUNTS, "not_read", *METRICS),
+                             "Percent over all rows, failed ones as wrong.",
+                             lambda name: name.replace("not_read", "not read"))
+    tables["cost"] = pivot("Cost of a question", costs[usual], where, "metric", cost, COSTS,
+                           f"{_PER_QUESTION} Memory tokens are those of the last memory.", _spaced)
+    tables["cost"] += pivot("What the agent did", costs[~usual & ~costs["metric"].str.endswith("_tokens")], where,
+                            "metric", lambda number: cost(number, 2), note=_PER_QUESTION, heading=_spaced)
+    return tables
+
+
+def _is_score(part: pd.DataFrame, metric: str | None) -> pd.Series:
+    return part["family"].isin(("score", "average")) & (part["metric"] == metric)
+
+
+_PER_QUESTION = "Means per question over the rows that did not fail."
+_OF_RULER = (f"Percent. {TEN}: the average of the eight needle tasks, vt and fwe. qa_1 is by RULER's rule, and "
+             "against its first gold as MemAgent scores it.")
+_PASS = ("Percent, over all rows, failed ones as wrong. pass@k: the chance that one of k answers is right, "
+         "1 - C(n - c, k) / C(n, k) where c of n are (Chen et al. 2021); best@k: of k draws with replacement.")
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _count_or_score(line: Any) -> str:
+    if line.family == "score":
+        return with_interval(line)
+    return f"{line.mean:.1f}%" if line.metric == "not_read" else f"{line.mean:.0f}"
+
+
+def headline_table(runs: pd.DataFrame, models: Mapping[str, tuple[str, str]]) -> list[Table]:
     """One row per run and task: its main metric, averaged over its lengths; ``models`` has each run's model and
     checkpoint."""
-    grouped: dict[tuple[str, str], list[Summary]] = defaultdict(list)
-    for s in summaries:
-        grouped[s.run, s.task].append(s)
+    rows = []
+    for (run, task), part in runs.groupby(["run", "task"], sort=False):
+        metric = headline_metric(part)
+        if metric:
+            scores = list(part[_is_score(part, metric)].itertuples())
+            counts = part[part["family"] == "count"].groupby("metric")["mean"].agg(["sum", "max"])
+            rows.append((
+                run, *models[run], task, metric_name(metric), str(len(scores)),
+                f"{fmean(score.mean for score in scores):.1f}",
+                *(f"{with_interval(score)}\nat {score.length}" for score in (scores[0], scores[-1])),
+                *(f"{counts['sum'][name]:.0f}" for name in ("failed", "missing")),
+                f"{counts['max']['not_read']:.1f}%" if "not_read" in counts.index else "–",
+            ))
     header = ("run", "model", "checkpoint", "task", "metric", "lengths", "mean of lengths", "shortest", "longest",
               "failed", "missing", "not read")
-    rows = tuple(
-        _headline(cells, models[run], metric)
-        for (run, _), cells in grouped.items() if (metric := main_metric_of(cells))
-    )
-    return _without_task_column(Table(HEADLINE, header, rows, "Percent, with 95% intervals over questions."))
+    return table(HEADLINE, header, rows, "Percent, with 95% intervals over questions.")
 
 
-def _headline(cells: Sequence[Summary], model: tuple[str, str], metric: str) -> tuple[str, ...]:
-    scores = [(cell.length, cell.scores[metric]) for cell in cells if metric in cell.scores]
-    return (
-        cells[0].run, *model, task_name(cells[0].task), metric_name(metric), str(len(scores)),
-        f"{fmean(score.mean for _, score in scores):.1f}",
-        *(f"{with_interval(score)}\nat {length}" for length, score in (scores[0], scores[-1])),
-        str(sum(cell.failed for cell in cells)), str(sum(cell.missing for cell in cells)),
-        percent(max((cell.not_read for cell in cells if cell.not_read), key=lambda share: share.mean, default=None)),
-    )
-
-
-def published_comparison_tables(comparisons: Sequence[PublishedComparison]) -> list[Table]:
-    """One table per dataset and set of shared lengths: a row per published system, a column per run."""
-    grouped: dict[tuple[str, tuple[str, ...]], list[PublishedComparison]] = defaultdict(list)
-    for c in comparisons:
-        grouped[c.task, c.lengths].append(c)
-    return [_published_comparison_table(lengths, group) for (_, lengths), group in grouped.items()]
-
-
-def _published_comparison_table(lengths: tuple[str, ...], group: Sequence[PublishedComparison]) -> Table:
-    by_run = {c.run: c for c in group}
-    cells = {(c.published.system, c.run): f"{c.mine - c.theirs:+z.1f} {c.verdict}" for c in group}
-    theirs = {c.published.system: c.theirs for c in group}
-    rows = [("this report", "", *(f"{c.mine:.1f} ± {c.half:.1f}" for c in by_run.values()))]
-    rows += [
-        (f"{system} (published)", f"{mean:.1f}", *(cells.get((system, run), "–") for run in by_run))
-        for system, mean in sorted(theirs.items(), key=lambda item: -item[1])
-    ]
-    note = (f"Mean over {_span(lengths)} in {METRIC}, percent; below, each run minus the published system. "
-            "Above and below: more than the 95% intervals of both sides explain; level: not more.")
-    header = ("system", "published", *map(shorten, by_run))
-    title = f"Beside systems published on {group[0].published.dataset}"
-    return Table(title, header, tuple(rows), note, marked=_last(rows, len(rows) - 1))
-
-
-def accuracy_table(cells: Sequence[Summary], metric: str, published: Sequence[Published] = ()) -> Table:
-    """One row per run, one column per length; published rows below."""
-    lengths = sorted({cell.length for cell in cells}, key=length_order)
-    base = {cell.length: cell.data for cell in reversed(cells)}
-    scores = {
-        (cell.run, cell.length): with_interval(cell.scores.get(metric)) + _OTHER * (cell.data != base[cell.length])
-        for cell in cells
-    }
-    shown = [row for row in published if any(length in row.accuracy for length in lengths)]
-    rows = [
-        (run, *(scores.get((run, length), "–") for length in lengths))
-        for run in dict.fromkeys(cell.run for cell in cells)
-    ]
-    rows += [
-        (f"{row.system} (published)",
-         *(f"{row.accuracy[length]:.1f}" if length in row.accuracy else "–" for length in lengths))
-        for row in shown
-    ]
-    title = f"{task_name(cells[0].task)}: {metric_name(metric)} by {unit_of(cells)}"
-    note = f"Percent. Published rows: one run of {QUESTIONS} questions, no interval." if shown else "Percent."
-    if any(cell.data != base[cell.length] for cell in cells):
+def accuracy_table(part: pd.DataFrame, unit: str) -> list[Table]:
+    """Of one task and metric: a row for each run, and below them for each published system; a column per length."""
+    ours = part[part["kind"] == "run"]
+    if ours.empty:
+        return []
+    first = ours.drop_duplicates("length").set_index("length")["data"]
+    other = (part["kind"] == "run") & (part["data"] != part["length"].map(first))
+    note = "Percent."
+    if len(ours) < len(part):
+        note += f" Published rows: one run of {QUESTIONS} questions, no interval."
+    if other.any():
         note += f"{_OTHER}: other data than the first run of that length has, not comparable with it."
-    return Table(title, ("system", *lengths), tuple(rows), note, marked=_last(rows, len(shown)))
+    part = part.assign(system=part["run"], other=other)[part["length"].isin(first.index)]
+    title = f"{ours['task'].iloc[0]}: {metric_name(ours['metric'].iloc[0])} by {unit}"
+    return pivot(title, part, ["system"], "length", lambda line: with_interval(line) + _OTHER * line.other,
+                 sorted(first.index, key=length_order), note)
 
 
-def sources_table(published: Sequence[Published]) -> Table:
-    rows = [(f"{p.system} (published)", p.source, p.note or "–") for p in published]
-    title = f"Sources of the numbers on {published[0].dataset}"
-    return Table(title, ("system", "source", "note"), tuple(rows), marked=_last(rows, len(rows)))
+def standing_tables(part: pd.DataFrame, beside: Sequence[Published]) -> list[Table]:
+    """One table per set of lengths that a run of a task shares with published systems, both averaged over them: a row
+    for each system, a column for each run."""
+    found: dict[tuple[str, ...], dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
+    for run, own in part[part["metric"] == METRIC].groupby("run", sort=False):
+        for row in beside:
+            shared = own[own["length"].isin(row.accuracy)]
+            if len(shared):
+                # Lengths may ask the same questions, so their average is as sure as its least sure length.
+                mine, half = shared["mean"].mean(), ((shared["high"] - shared["low"]) / 2).max()
+                theirs = shared["length"].map(row.accuracy).mean()
+                rows = found[tuple(shared["length"])]
+                rows["this report"] |= {"published": "", run: f"{mine:.1f} ± {half:.1f}"}
+                rows[row.label] |= {"published": f"{theirs:.1f}",
+                                    run: f"{mine - theirs:+z.1f} {verdict(mine, half, theirs)}"}
+    tables = []
+    for lengths, rows in found.items():
+        names = list(rows["this report"])
+        ordered = sorted(rows.items(), key=lambda item: -float(item[1]["published"] or inf))
+        span = f"{len(lengths)} lengths, {lengths[0]} to {lengths[-1]}" if len(lengths) > 1 else lengths[0]
+        note = (f"Mean over {span} documents, in {METRIC}, percent; below, each run minus the published system. Above "
+                "and below: more than the 95% intervals of both sides explain; level: not more.")
+        tables += table(f"Beside systems published on {beside[0].dataset}", ("system", *map(shorten, names)),
+                        [(system, *(cells.get(name, "–") for name in names)) for system, cells in ordered], note)
+    return tables
 
 
-def difference_table(base: str, differences: Sequence[tuple[str, Difference]]) -> Table | None:
+def difference_table(base: str, differences: Sequence[tuple[str, Difference]]) -> list[Table]:
     """One row per difference of a run, which is named beside it, from the run ``base``."""
-    if not differences:
-        return None
-    rows = tuple(
-        (run, task_name(d.task), d.length, metric_name(d.metric), str(d.found.difference.n),
-         f"{d.found.first:.1f}", f"{d.found.second:.1f}", _signed(d.found.difference),
-         d.found.p_text.replace(" (", "\n("), _reading(d.found.difference))
-        for run, d in differences
-    )
+    rows = []
+    for run, each in differences:
+        points = each.found.difference
+        reading = "better" if points.low > 0 else "worse" if points.high < 0 else "no clear difference"
+        rows.append((
+            run, task_name(each.task), each.length, metric_name(each.metric), str(points.n), f"{each.found.first:.1f}",
+            f"{each.found.second:.1f}", f"{points.mean:+z.1f} [{points.low:+z.1f}, {points.high:+z.1f}]",
+            each.found.p_text.replace(" (", "\n("), reading))
     header = ("run", "task", "length", "metric", "questions", "first", "this", "difference in points", "p", "reading")
-    title = f"Against the first run, {base}, question by question"
     note = ("Only where both runs have the same data hash. Interval and p are of the paired difference; each line is "
             "a test of its own, so a few of many are clear by chance. A p at the floor of its test says so.")
-    return _without_task_column(Table(title, header, rows, note))
+    return table(f"Against the first run, {base}, question by question", header, rows, note)
 
 
-def scores_table(summaries: Sequence[Summary]) -> Table:
-    """One row per run, task and length: how many, and every metric."""
-    metrics = score_names(summaries)
-    header = ("run", "task", "length", "questions", "rows", "failed", "missing", "not read", *metrics)
-    rows = tuple(
-        (s.run, task_name(s.task), s.length, str(s.questions), str(s.rows), str(s.failed), str(s.missing),
-         percent(s.not_read), *(with_interval(s.scores.get(name)) for name in metrics))
-        for s in summaries
-    )
-    return _without_task_column(Table("Every metric", header, rows, "Percent over all rows, failed ones as wrong."))
+def failures_table(runs: Sequence[Results]) -> list[Table]:
+    answers = [(run.label, row.failure) for run in runs for cell in run.cells for row in cell.rows]
+    counts = Counter((label, failure) for label, failure in answers if failure)
+    rows = [(*key, f"{count:,}") for key, count in counts.most_common()]
+    return table("Failures by kind", ("run", "failure", "answers"), rows)
 
 
-def pass_table(summaries: Sequence[Summary]) -> Table | None:
-    """One row per run, task and length with several answers a question: pass@k by k, and best@k."""
-    sizes, shown = pass_sizes_of(summaries), [s for s in summaries if s.passes]
-    if not shown:
-        return None
-    header = ("run", "task", "length", "questions", *(f"pass@{k}" for k in sizes), "best@k")
-    rows = tuple(
-        (s.run, task_name(s.task), s.length, str(s.questions), *(with_interval(s.passes.get(k)) for k in sizes),
-         f"{with_interval(s.best)}\nk={s.samples}" if s.best else "–")
-        for s in shown
-    )
-    note = ("Percent, over all rows, failed ones as wrong. pass@k: the chance that one of k answers is right, "
-            "1 - C(n - c, k) / C(n, k) where c of n are (Chen et al. 2021); best@k: of k draws with replacement.")
-    return _without_task_column(Table("One of several answers is right", header, rows, note))
-
-
-def costs_table(summaries: Sequence[Summary]) -> Table:
-    """One row per run, task and length: what a question costs."""
-    header = ("run", "task", "length", *(name.replace("_", " ") for name in COSTS))
-    rows = tuple(
-        (s.run, task_name(s.task), s.length, *(number(s.costs.get(name)) for name in COSTS)) for s in summaries
-    )
-    note = "Means per question over the rows that did not fail. Memory tokens are those of the last memory."
-    return _without_task_column(Table("Cost of a question", header, rows, note))
-
-
-def agent_table(summaries: Sequence[Summary]) -> Table | None:
-    """One row per run, task and length: what the agent did with a question's document; None where nobody says."""
-    names = [name for name in agent_counts(summaries) if name not in COSTS]
-    if not names:
-        return None
-    header = ("run", "task", "length", *(name.replace("_", " ") for name in names))
-    rows = tuple(
-        (s.run, task_name(s.task), s.length, *(number(s.costs.get(name), digits=2) for name in names))
-        for s in summaries
-    )
-    note = "Means per question over the rows that did not fail."
-    return _without_task_column(Table("What the agent did", header, rows, note))
-
-
-def markdown(table: Table) -> str:
-    lines = markdown_table(table.header, table.rows, table.words)
-    note = f"\n{markdown_cell(table.note)}\n" if table.note else ""
-    return f"### {markdown_cell(table.title)}\n\n{lines}\n{note}"
-
-
-def results_csv(summaries: Sequence[Summary], published: Mapping[str, Sequence[Published]]) -> str:
-    """Runs, then the published rows that the tables show."""
-    metrics = list(dict.fromkeys(name for s in summaries for name in s.scores))
-    metrics += [METRIC] * (any(published.values()) and METRIC not in metrics)
-    names = [*metrics, *COSTS, *count_names(summaries)]
-    names += [f"pass@{k}" for k in pass_sizes_of(summaries)]
-    header = ["kind", "run", "source", "task", "length", "data", "questions", "rows", "failed", "missing"]
-    header += [f"{name}{end}" for name in names for end in ("", "_low", "_high")]
-    rows: list[dict[str, object]] = []
-    for s in summaries:
-        row: dict[str, object] = {
-            "kind": "run", "run": s.run, "task": task_name(s.task), "length": s.length, "data": s.data,
-            "questions": s.questions, "rows": s.rows, "failed": s.failed, "missing": s.missing,
-        }
-        passes = {f"pass@{k}": e for k, e in s.passes.items()}
-        for name in names:
-            if e := s.scores.get(name) or s.costs.get(name) or passes.get(name):
-                row |= {name: e.mean, f"{name}_low": e.low, f"{name}_high": e.high}
-        rows.append(row)
-    for task, systems in published.items():
-        rows += [
-            {"kind": "published", "run": p.system, "source": p.source, "task": task_name(task), "length": length,
-             "questions": QUESTIONS, METRIC: value}
-            for p in systems for length, value in p.accuracy.items()
-        ]
-    return csv_text(header, rows)
-
-
-def turns_csv(summaries: Sequence[Summary]) -> str:
-    """Memory tokens and gold recall by range of turns, for every run, task and length."""
-    header = ["run", "task", "length", "turns", *(f"{n}{end}" for n in ("memory_tokens", "gold_percent")
-                                                 for end in ("", "_low", "_high"))]
-    rows: list[dict[str, object]] = []
-    for s in summaries:
-        for t in s.turns:
-            row: dict[str, object] = {"run": s.run, "task": task_name(s.task), "length": s.length,
-                                      "turns": t.name.removeprefix("turn_")}
-            for name, e in (("memory_tokens", t.tokens), ("gold_percent", t.gold)):
-                row |= {name: e.mean, f"{name}_low": e.low, f"{name}_high": e.high} if e else {}
-            rows.append(row)
-    return csv_text(header, rows)
-
-
-def csv_text(header: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """A line for each row, whose keys are of the header; what a row does not have is empty."""
-    lines = io.StringIO()
-    writer = csv.DictWriter(lines, header, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return lines.getvalue()
-
-
-def _signed(points: Estimate) -> str:
-    return f"{points.mean:+z.1f} [{points.low:+z.1f}, {points.high:+z.1f}]"
-
-
-def _reading(points: Estimate) -> str:
-    if points.low > 0:
-        return "better"
-    return "worse" if points.high < 0 else "no clear difference"
-
-
-def _without_task_column(table: Table) -> Table:
-    """The table without its column of tasks where there is only one."""
-    at = table.header.index("task")
-    if len({row[at] for row in table.rows}) > 1:
-        return table
-    rows = tuple(row[:at] + row[at + 1 :] for row in table.rows)
-    return replace(table, header=table.header[:at] + table.header[at + 1 :], rows=rows)
-
-
-def _last(rows: Sequence[object], count: int) -> frozenset[int]:
-    return frozenset(range(len(rows) - count, len(rows)))
-
-
-def _span(lengths: Sequence[str]) -> str:
-    first, last = lengths[0], lengths[-1]
-    return f"{first} documents" if len(lengths) == 1 else f"{len(lengths)} lengths, {first} to {last} documents,"
+def training_tables(runs: Sequence[TrainingRun], points: Sequence[Sequence[Point]]) -> list[Table]:
+    """Training runs in numbers: how their means moved, and the evaluations of their checkpoints."""
+    names = [name for name in _PROGRESS if any(run.first_and_last(name) for run in runs)]
+    progress = []
+    for run in runs:
+        ends = [(run.first_and_last(name), _PROGRESS[name]) for name in names]
+        cells = (f"{each[0]:.{digits}f}\n{each[1]:.{digits}f}" if each else "–" for each, digits in ends)
+        progress.append((run.label, str(run.rollouts.index.max()), *cells))
+    note = "Means of the first rollouts, below them of the last: ten of each, or half of a run of fewer than twenty."
+    header = ("run", "rollouts", *(name.replace("_", " ").replace("/", ", ") for name in names))
+    evaluated = [(run.label, str(point.rollouts), point.length, metric_name(point.metric), with_interval(point.score))
+                 for run, found in zip(runs, points, strict=True) for point in found]
+    return [
+        *table("First and last rollouts", header, progress if names else [], note),
+        *table("Evaluated while training, and around it", ("run", "after rollouts", "file", "metric", "score"),
+               evaluated, "Percent; 95% intervals over questions where the answers are there."),
+    ]

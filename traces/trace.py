@@ -1,4 +1,9 @@
-"""One trajectory as people read it, and its lines on disk.
+"""One trajectory as people read it, its lines on disk, and where they lie.
+
+::
+
+    RUN/trajectories/rollout_000012.jsonl
+    RESULTS/trajectories/50.jsonl
 
 A file of traces is JSON lines of two kinds. A document comes before the first trajectory that read it, once for all
 siblings; a trajectory names it and, turn by turn, the sections that it read of it, by number::
@@ -21,14 +26,19 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Discriminator, TypeAdapter, ValidationError
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
 
 from ..system.errors import MemAgentError
+
+FOLDER = "trajectories"
 
 
 class TraceError(MemAgentError):
@@ -39,6 +49,7 @@ class TraceError(MemAgentError):
 class TraceDocument:
     """A document's sections, in the order of the text; an agent's chunks as text."""
 
+    kind: Literal["document"] = "document"
     id: str
     sections: tuple[str, ...]
 
@@ -79,6 +90,7 @@ class TraceTurn:
 class Trace:
     """One trajectory: of a rollout (``rollout``) or of an evaluation (``length``)."""
 
+    kind: Literal["trajectory"] = "trajectory"
     id: str
     """Unique within a run or a result folder: ``12-3-0`` (rollout, group, sample), ``50-7-0`` (length, question,
     sample)."""
@@ -114,24 +126,60 @@ class Trace:
     turns: tuple[TraceTurn, ...] = ()
 
 
+_LINE: TypeAdapter[Any] = TypeAdapter(Annotated[TraceDocument | Trace, Discriminator("kind")])
+
+
 def line_of(record: TraceDocument | Trace) -> bytes:
-    kind = "document" if isinstance(record, TraceDocument) else "trajectory"
-    values = {f.name: getattr(record, f.name) for f in fields(record)}  # asdict would copy every token's numbers
     # NumPy: scores of tasks and rewards of a user's own.
-    return orjson.dumps({"kind": kind} | values, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
 
 
 def record_of(line: bytes) -> TraceDocument | Trace:
     """Fields that this version does not know are ignored. Raises ValueError: the line is neither."""
-    values = orjson.loads(line)
-    kind = values.get("kind") if isinstance(values, dict) else None
-    if kind not in _RECORDS:
-        raise ValueError("neither a document nor a trajectory")
     try:
-        return _RECORDS[kind].validate_python(values)
+        return _LINE.validate_json(line)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise ValueError(": ".join(filter(None, (".".join(map(str, first["loc"][1:])), first["msg"])))) from None
 
 
-_RECORDS: dict[str, TypeAdapter[Any]] = {"document": TypeAdapter(TraceDocument), "trajectory": TypeAdapter(Trace)}
+def kept_files(folder: Path) -> list[Path]:
+    """In the order of their names; none where nothing was kept."""
+    return sorted(path for path in (folder / FOLDER).glob("*.jsonl") if path.is_file())
+
+
+def trace_files(folder: Path) -> list[Path]:
+    """Those that are kept. Raises TraceError where there is none."""
+    files = kept_files(folder)
+    if not files:
+        raise TraceError(f"{folder}: no {FOLDER}/*.jsonl; give the folder of a run (SAVE_PATH) or of an evaluation "
+                         "that was made with KEEP_TRAJECTORIES above 0")
+    return files
+
+
+def read_traces(file: Path) -> Iterator[TraceDocument | Trace]:
+    """The file's records, one in memory at a time. Raises TraceError: a whole line is neither."""
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield record_of(line)
+            except ValueError as error:
+                raise TraceError(f"{file}: line {number} is no trace ({error}); remove that line") from None
+
+
+def pieces_of(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> tuple[str, ...]:
+    """A reply token by token: one piece for each of ``ids``, which decode to ``text`` without special tokens.
+
+    A character of several tokens stands with its last one, and a blank with its word::
+
+        tokens   Z     \\xc3  \\xbc  rich        pieces   "Z"  ""  "ü"  "rich"
+
+    Joined they are ``text``, except where it holds bytes that are no character and a decoder spoils their neighbours.
+    """
+    stream = DecodeStream(skip_special_tokens=True)
+    pieces = [stream.step(tokenizer, token) or "" for token in ids]
+    if pieces:  # a reply may end within a character
+        pieces[-1] += text[sum(map(len, pieces)) :]
+    return tuple(pieces)

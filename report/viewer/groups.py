@@ -1,31 +1,19 @@
 """A folder's traces as groups of siblings, one file in memory at a time.
 
-A place is a rollout or an evaluated length; a question of it is a group. Tokens are held as lengths and hundredths of
-log-probabilities, since as Python strings they would take thirty times their size on disk::
-
-    pieces ("met", "al", "")  log_probs (-0.21, -0.03, -0.001)   ->   Tokens(lengths [3, 2, 0], hundredths [21, 3, 0])
-
-Invariants:
-- of two lines with one id in a file the later one counts, as an evaluation that was resumed leaves them;
-- groups of a place are in the order of their questions' numbers.
+A place is a rollout or an evaluated length; a question of it is a group. Of two lines with one id in a file the later
+one counts, as an evaluation that was resumed leaves them; groups of a place are in the order of their questions'
+numbers.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
-from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
-import orjson
-
-from ...traces.read_traces import FOLDER, read_traces, trace_files
-from ...traces.trace import Trace, TraceDocument, TraceError, TraceTurn
-
-MOST_HUNDREDTHS = 65_535
+from ...evaluation.summary import main_metric
+from ...traces.trace import FOLDER, Trace, TraceDocument, TraceError, TraceTurn, read_traces
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,7 +29,7 @@ class Place:
     @classmethod
     def of(cls, trace: Trace) -> Place:
         length = trace.length or ""
-        return cls(-1 if trace.rollout is None else trace.rollout, int(length) if _counts(length) else -1, length)
+        return cls(-1 if trace.rollout is None else trace.rollout, int(length) if length.isdecimal() else -1, length)
 
     @property
     def label(self) -> str:
@@ -52,30 +40,33 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
-    """A reply's tokens; the lengths are those of a browser, in units of UTF-16."""
-
-    lengths: array[int]
-    hundredths: array[int]
-    mean: float
-    lowest: float
-
-
-@dataclass(frozen=True, slots=True)
 class Sibling:
-    """A trajectory; the pieces of its turns are in ``tokens``, one for each turn, None where none are kept."""
-
     trace: Trace
-    tokens: tuple[Tokens | None, ...]
     document: TraceDocument | None
-    content: str
-    """A hash of the document's sections; empty without one."""
+
+    def sections(self, turn: TraceTurn) -> dict[int, str]:
+        """The texts that a turn's prompt showed, by number; one that was not kept is empty."""
+        known = self.document.sections if self.document else ()
+        return {number: known[number] if 0 <= number < len(known) else "" for number in turn.sections}
+
+    def before(self, at: int) -> str:
+        """The memory that a turn started from: as it was shown, or what the turn before left."""
+        turns = self.trace.turns
+        return turns[at].shown_memory or (turns[at - 1].memory if at else "")
+
+    @property
+    def worth(self) -> float | None:
+        """How good it is at a glance: in the metric that its task is judged by, else its accuracy or its reward."""
+        trace = self.trace
+        if metric := main_metric(trace.scores):
+            return trace.scores[metric]
+        return trace.reward if trace.accuracy is None else trace.accuracy
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     place: Place
-    name: str
+    number: str
     siblings: tuple[Sibling, ...]
     """In the order of their samples."""
 
@@ -83,11 +74,34 @@ class Group:
     def first(self) -> Trace:
         return self.siblings[0].trace
 
+    @property
+    def name(self) -> str:
+        """The question's id; its group where the data have none."""
+        return self.first.question_id or self.number
 
-def read_groups(folder: Path) -> Iterator[Group]:
-    """All groups of a run or of results, file by file. Raises TraceError: none, or none that can be read."""
-    for file in trace_files(folder):
-        yield from groups_of(file)
+
+def groups_of(file: Path) -> list[Group]:
+    documents: dict[str | None, TraceDocument] = {}
+    siblings: dict[str, Sibling] = {}
+    for record in read_traces(file):
+        if isinstance(record, TraceDocument):
+            documents[record.id] = record
+        else:
+            siblings[record.id] = Sibling(record, documents.get(record.document))
+    grouped: dict[tuple[Place, str], list[Sibling]] = defaultdict(list)
+    for sibling in siblings.values():
+        trace = sibling.trace
+        grouped[Place.of(trace), trace.group or trace.question_id or trace.id].append(sibling)
+    ordered = sorted(grouped.items(), key=lambda item: (item[0][0], natural(item[0][1])))
+    return [Group(place, name, tuple(sorted(found, key=lambda s: s.trace.sample)))
+            for (place, name), found in ordered]
+
+
+def log_probs_of(turn: TraceTurn) -> list[float]:
+    """Of each of the reply's tokens; none where they are not those of the reply, or one is not a number."""
+    known = [value for value in turn.log_probs if value is not None]
+    whole = len(turn.pieces) == len(turn.log_probs) == len(known) and "".join(turn.pieces) == turn.reply
+    return known if whole else []
 
 
 def nothing_kept(folder: Path) -> TraceError:
@@ -95,52 +109,7 @@ def nothing_kept(folder: Path) -> TraceError:
                       "or the run was killed before one was kept")
 
 
-def groups_of(file: Path) -> list[Group]:
-    documents: dict[str, tuple[TraceDocument, str]] = {}
-    siblings: dict[str, Sibling] = {}
-    for record in read_traces(file):
-        if isinstance(record, TraceDocument):
-            documents[record.id] = record, hashlib.sha256(orjson.dumps(record.sections)).hexdigest()
-        else:
-            siblings[record.id] = _sibling(record, *documents.get(record.document or "", (None, "")))
-    grouped: dict[tuple[Place, str], list[Sibling]] = {}
-    for sibling in siblings.values():
-        trace = sibling.trace
-        grouped.setdefault((Place.of(trace), trace.group or trace.question_id or trace.id), []).append(sibling)
-    ordered = sorted(grouped.items(), key=lambda item: (item[0][0], natural(item[0][1])))
-    return [
-        Group(place, name, tuple(sorted(found, key=lambda s: s.trace.sample))) for (place, name), found in ordered
-    ]
-
-
 def natural(name: str) -> list[tuple[int, int, str]]:
     """A key that sorts q2 before q10."""
-    return [(0, int(part), "") if _counts(part) else (1, 0, part) for part in re.split(r"([0-9]+)", name) if part]
-
-
-def _counts(text: str) -> bool:
-    """Whether it is a number."""
-    return text.isdecimal()
-
-
-def before_of(turns: tuple[TraceTurn, ...], number: int) -> str:
-    """The memory that a turn started from: as it was shown, or what the turn before left."""
-    return turns[number].shown_memory or (turns[number - 1].memory if number else "")
-
-
-def _sibling(trace: Trace, document: TraceDocument | None, content: str) -> Sibling:
-    tokens = tuple(_tokens(turn) for turn in trace.turns)
-    slim = tuple(replace(turn, pieces=(), log_probs=()) for turn in trace.turns)
-    return Sibling(replace(trace, turns=slim), tokens, document, content)
-
-
-def _tokens(turn: TraceTurn) -> Tokens | None:
-    """None where they are not those of the reply, as JSON has no number for the logarithm of 0."""
-    log_probs = [value for value in turn.log_probs if value is not None]
-    if not log_probs or not len(turn.pieces) == len(turn.log_probs) == len(log_probs):
-        return None
-    if "".join(turn.pieces) != turn.reply:
-        return None
-    lengths = array("I", [len(p) if p.isascii() else len(p.encode("utf-16-le")) // 2 for p in turn.pieces])
-    hundredths = array("H", [min(MOST_HUNDREDTHS, max(0, round(-100 * p))) for p in log_probs])
-    return Tokens(lengths, hundredths, fmean(log_probs), min(log_probs))
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part)
+            for part in re.split(r"([0-9]+)", name) if part]

@@ -17,7 +17,7 @@
     });
     const given = Object.values(row.answers).flat();
     row.failed = given.some((each) => each.failure);
-    row.searched = [row.id, row.text, ...row.golds, ...given.map((each) => each.given)].join("\n").toLowerCase();
+    row.searched = [row.id, row.text, row.golds, ...given.map((each) => each.given)].join("\n").toLowerCase();
     const last = row.means.length - 1;
     const both = last > 0 && row.means[0] !== null && row.means[last] !== null;
     row.change = both ? row.means[last] - row.means[0] : null;
@@ -67,7 +67,7 @@
     const line = document.createElement("tr");
     const place = make("span", "where", text(row.file), " / ", text(row.id));
     const where = make("td", "", place, text(row.text, "asked"));
-    const golds = make("td", "", text(row.golds.join(" / ")));
+    const golds = make("td", "", text(row.golds));
     golds.dataset.name = "accepted";
     line.append(where, golds);
     data.runs.forEach((run, number) => {

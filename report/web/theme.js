@@ -1,4 +1,4 @@
-// Light, dark, or as the system is; plots follow, because they take the page's colour scheme.
+// Light, dark, or as the system is.
 (() => {
   const button = document.getElementById("theme");
   const root = document.documentElement;

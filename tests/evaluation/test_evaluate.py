@@ -30,8 +30,7 @@ from mem_agent.tests.helpers.evaluations import (
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside, vllm_answer
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
-from mem_agent.traces.read_traces import read_traces, trace_files
-from mem_agent.traces.trace import Trace
+from mem_agent.traces.trace import Trace, read_traces, trace_files
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.samples import foreign, trajectory
 from mem_agent.tests.helpers.scripted import QUESTION, VOCABULARY, read
 from mem_agent.tests.helpers.tiny_tokenizer import encode
-from mem_agent.traces.read_traces import read_traces, trace_files
-from mem_agent.traces.trace import Trace, TraceDocument
+from mem_agent.traces.trace import Trace, TraceDocument, read_traces, trace_files
 
 TELLER = Teller(VOCABULARY)
 UPDATE = "<update>{}</update><recall>{}</recall>"

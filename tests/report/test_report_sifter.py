@@ -30,9 +30,11 @@ def test_a_folder_of_stages_is_a_report(results, capsys):
 
 def test_it_stands_beside_evaluations(results, tmp_path):
     run = write_run(tmp_path / "run", lengths=("50",), questions=4)
-    page = make_report([results, run], tmp_path / "page").read_text()
+    make_report([results, run], tmp_path / "page")
+    page = (tmp_path / "page" / "index.html").read_text()
     assert 'id="sifter"' in page and 'id="standing"' in page and "Evaluation of results, run" in page
-    alone = make_report([run], tmp_path / "other").read_text()
+    make_report([run], tmp_path / "other")
+    alone = (tmp_path / "other" / "index.html").read_text()
     assert 'id="sifter"' not in alone and "#sifter" not in alone
 
 

@@ -1,15 +1,14 @@
 """What a report reads of a training run: its lines, and which evaluations are points of its curves."""
 
 import warnings
-from math import nan
 
 import orjson
 import pytest
 
 from mem_agent.evaluation.results import read_results
+from mem_agent.evaluation.summary import summarise
 from mem_agent.report.__main__ import main, make_report
-from mem_agent.report.given import sorted_out
-from mem_agent.report.training_run import evaluations_in, first_and_last, points_of, read_training_runs
+from mem_agent.report.data import evaluations_of, points_of, read_training_runs
 from mem_agent.tests.helpers.fake_results import plain_row, write_folder, write_run
 from mem_agent.tests.helpers.fake_run import write_training_run
 
@@ -25,8 +24,8 @@ def test_rollouts_stand_where_they_are_done_and_half_a_line_is_none(tmp_path):
     text = "\n".join((first, second.replace("0.3", "0.2"), second, second[:-9]))
     (run,) = read_training_runs([run_of(tmp_path / "run", text)])
     assert run.label == "run"
-    assert run.rollouts == {1: {"rollout": 0.0, "reward": 0.1, "loss": nan}, 2: {"rollout": 1.0, "reward": 0.3}}
-    assert first_and_last(run, "reward") == (0.1, 0.3, 1) and first_and_last(run, "loss") is None
+    assert run.numbers("reward").to_dict() == {1: 0.1, 2: 0.3} and run.numbers("loss").isna().to_dict() == {1: True}
+    assert run.first_and_last("reward") == (0.1, 0.3, 1) and run.first_and_last("loss") is None
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -45,14 +44,14 @@ def test_evaluations_stand_in_the_order_of_their_checkpoints(tmp_path):
         write_folder(run / "eval" / name, [plain_row("a")])
     (run / "eval" / "not-begun").mkdir()
     (run / "eval" / "not-begun" / "run.json").write_text("{}")
-    assert [path.name for path in evaluations_in(run)] == ["before", "iter_0000009", "after-iter_0000059"]
+    assert [path.name for path in evaluations_of(run)[0]] == ["before", "iter_0000009", "after-iter_0000059"]
     for name, content in (("during-iter_0000099", b""), ("after-iter_0000099", b'{"_id": "a"')):
         (write_folder(run / "eval" / name, [], questions=3) / "50.jsonl").write_bytes(content)
-    assert [path.name for path in evaluations_in(run)] == ["before", "iter_0000009", "after-iter_0000059"]
+    assert [path.name for path in evaluations_of(run)[0]] == ["before", "iter_0000009", "after-iter_0000059"]
     unfinished = write_training_run(tmp_path / "unfinished")
     for name in ("before", "during-iter_0000019", "during-iter_0000039"):
         write_folder(unfinished / "eval" / name, [plain_row("a")])
-    assert [path.name for path in evaluations_in(unfinished)] == ["before", "during-iter_0000039"]
+    assert [path.name for path in evaluations_of(unfinished)[0]] == ["before", "during-iter_0000039"]
 
 
 def test_points_are_placed_by_checkpoint_and_answers_go_before_the_runs_own_line(tmp_path):
@@ -62,13 +61,14 @@ def test_points_are_placed_by_checkpoint_and_answers_go_before_the_runs_own_line
     elsewhere = write_run(tmp_path / "r40", lengths=("200",), questions=4, skill=2,
                           model=str(run / "hf" / "iter_0000039"))
     other = write_run(tmp_path / "other", lengths=("200",), questions=4, model="/models/iter_0000007")
-    given = sorted_out([run, elsewhere, other])
-    points = points_of(given.trained[0], read_results(given.results))
-    assert [(p.length, p.rollouts, p.metric, p.found is not None) for p in points] == [
+    found = read_results([*evaluations_of(run)[0], elsewhere, other])
+    points = points_of(*read_training_runs([run]),
+                       [(each, [summarise(each.label, cell) for cell in each.cells]) for each in found])
+    assert [(p.length, p.rollouts, p.metric, p.score.n > 0) for p in points] == [
         ("50", 0, "sub_em", True), ("50", 20, "sub_em", False), ("50", 40, "sub_em", False),
         ("50", 60, "sub_em", True), ("200", 40, "sub_em", True),
     ]
-    assert points[1].mean == pytest.approx(100 * (0.4 + 0.4 / 3)) and points[3].mean == 100.0
+    assert points[1].score.mean == pytest.approx(100 * (0.4 + 0.4 / 3)) and points[3].score.mean == 100.0
 
 
 def test_evaluations_between_rollouts_are_points_with_intervals_and_are_compared_with_nothing(tmp_path):
@@ -77,20 +77,21 @@ def test_evaluations_between_rollouts_are_points_with_intervals_and_are_compared
         write_run(run / "eval" / name, lengths=("50",), questions=16, skill=0.5 if name != "after-iter_0000059" else 2)
     unfinished = run / "eval" / "during-iter_0000039" / "50.jsonl"
     unfinished.write_bytes(b"".join(unfinished.read_bytes().splitlines(keepends=True)[:3]))
-    page = make_report([run], tmp_path / "report")
-    rows = [line for line in page.with_name("report.md").read_text().splitlines() if line.startswith("| run | ")]
+    make_report([run], tmp_path / "report")
+    text = (tmp_path / "report" / "report.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| run | ")]
     scores = {row.split(" | ")[1]: row.split(" | ")[4] for row in rows if " | 50 | " in row}
     assert list(scores) == ["0", "20", "40", "60"]
     assert {at: "[" in score for at, score in scores.items()} == {"0": True, "20": True, "40": False, "60": True}
     assert scores["60"].startswith("100.0")  # of what was answered after it, not within
-    assert "during-" not in page.with_name("results.csv").read_text()
+    assert "during-" not in (tmp_path / "report" / "results.csv").read_text()
 
 
 def test_an_evaluation_of_a_run_that_is_named_as_well_counts_once(tmp_path):
     run = write_training_run(tmp_path / "run")
-    before, after = (write_run(run / "eval" / name, lengths=("50",), questions=4) for name in ("before", "after"))
-    assert sorted_out([run, before]).results == [before, after]
-    assert sorted_out([run, run]).results == [before, after]
+    before, _ = (write_run(run / "eval" / name, lengths=("50",), questions=4) for name in ("before", "after"))
+    printed = make_report([run, run, before], tmp_path / "report")
+    assert [line.split(" | ")[0] for line in printed.splitlines() if " | sub_em | " in line] == ["| before", "| after"]
 
 
 def test_a_run_without_evaluations_has_curves_and_says_that_nothing_was_evaluated(tmp_path, capsys):
@@ -116,12 +117,13 @@ def test_a_metric_that_is_no_number_is_a_gap_with_a_note(tmp_path, broken, rollo
         make_report([run], tmp_path / "report")
     page = (tmp_path / "report" / "index.html").read_text()
     assert "Gaps in loss: values that are no numbers, or beyond 1e+30." in page
-    assert "Gaps in accuracy" in page or "Gaps in rollouts: accuracy; marks: sub_em" in page
+    assert "Gaps in accuracy" in page
     (read,) = read_training_runs([run])
-    first, last, count = first_and_last(read, "loss")
+    first, last, count = read.first_and_last("loss")
     assert count == min(10, (rollouts - 1) // 2) and abs(first) < 1 > abs(last)
 
 
 def test_two_runs_of_one_rollout_each_are_drawn(tmp_path):
     runs = [write_training_run(tmp_path / name, rollouts=1) for name in ("a", "$\\frac{x$ b")]
-    assert make_report(runs, tmp_path / "report").is_file()
+    make_report(runs, tmp_path / "report")
+    assert (tmp_path / "report" / "training.png").is_file()

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mem_agent.report.viewer import write_viewer
-from mem_agent.report.viewer.facts import facts_of, holds, spans
-from mem_agent.report.viewer.groups import Place, before_of, groups_of, natural
+from mem_agent.report.viewer.facts import changes_of, events_of, facts_of, gold_spans, holds
+from mem_agent.report.viewer.groups import Place, Sibling, groups_of, log_probs_of, natural
+from mem_agent.report.viewer.page import main as view
+from mem_agent.report.viewer.page import write_viewer
 from mem_agent.report.viewer.show import main as show
-from mem_agent.report.viewer.view import main as view
 from mem_agent.rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad, sub_em
 from mem_agent.tests.helpers.traces import (
     HOSTILE,
@@ -47,8 +47,7 @@ PLACES = [
 
 @pytest.mark.parametrize(("text", "gold", "found"), PLACES)
 def test_an_accepted_answer_is_found_where_it_stands(text, gold, found):
-    (fact,) = facts_of([gold])
-    assert [text[start:end] for start, end in spans(text, fact)] == found
+    assert [text[start:end] for start, end in gold_spans(text, facts_of([gold]))] == found
 
 
 def test_golds_that_texts_hold_by_chance_are_not_searched_and_equal_ones_are_once():
@@ -61,8 +60,22 @@ TEXTS = st.text(st.sampled_from("ab the.AN\n’ı"), max_size=30)
 @given(TEXTS, TEXTS)
 def test_facts_stand_where_the_metric_says(text, gold):
     for fact in facts_of([gold]):
-        assert holds(text, fact) == bool(sub_em(text, [gold]))
+        assert holds(text, fact) == bool(sub_em(text, [gold])) == bool(gold_spans(text, [fact]))
     assert facts_of([gold]) or normalise_squad(gold, keep_articles=True) in CLOSED_ANSWERS | {""}
+
+
+def test_a_fact_is_followed_through_turns():
+    turns = [("Ann has it", "", "Ann"), ("silver.", "Ann", "Ann silver"), ("Bo sleeps", "Ann silver", "Ann silver"),
+             ("Bo wakes", "Ann silver", "Bo"), ("Silver again", "Bo", "Bo")]
+    found = [events_of(TraceTurn(kind="memory", memory=after), before, [section], facts_of(["silver"]))
+             for section, before, after in turns]
+    assert found == [[""], ["entered"], ["held"], ["lost"], ["passed"]]
+
+
+def test_an_answer_that_two_changes_make_up_is_marked_in_both():
+    found = changes_of("the big house", "the big ben", facts_of(["Big Ben"]))
+    assert [(piece.change, piece.text, [piece.text[a:b] for a, b in gold]) for piece, gold in found] == [
+        ("same", "the big ", ["big "]), ("removed", "house", []), ("added", "ben", ["ben"])]
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------
@@ -83,23 +96,26 @@ def test_of_two_lines_of_one_trajectory_the_later_counts(tmp_path):
     assert [sibling.trace.prediction for sibling in group.siblings] == ["later"]
 
 
-@pytest.mark.parametrize(("pieces", "log_probs", "lengths"), [
-    (("a", "😀b", ""), (-0.1, -0.25, 0.0), [1, 3, 0]), ((), (), None), (("x",), (-1.0,), None),
-    (("a", "😀b"), (-0.1,), None), (("a", "😀b"), (-0.1, None), None),
-], ids=["utf-16", "none kept", "other text", "too few", "no number"])
-def test_tokens_are_kept_where_they_are_the_reply(tmp_path, pieces, log_probs, lengths):
+@pytest.mark.parametrize(("pieces", "log_probs", "known"), [
+    (("a", "😀b", ""), (-0.1, -0.25, 0.0), 3), ((), (), 0), (("x",), (-1.0,), 0), (("a", "😀b"), (-0.1,), 0),
+    (("a", "😀b"), (-0.1, None), 0),
+], ids=["all", "none kept", "other text", "too few", "no number"])
+def test_tokens_are_shown_where_they_are_the_reply(pieces, log_probs, known):
     turn = TraceTurn(kind="final", reply="a😀b", pieces=pieces, log_probs=log_probs)
-    write(tmp_path, "x", [Trace(id="1", turns=(turn,))])
-    (group,) = groups_of(tmp_path / "trajectories" / "x.jsonl")
-    (tokens,) = group.siblings[0].tokens
-    assert (tokens and tokens.lengths.tolist()) == lengths
-    assert tokens is None or tokens.hundredths.tolist() == [10, 25, 0]
+    assert len(log_probs_of(turn)) == known
 
 
 def test_a_turn_without_a_shown_memory_is_compared_with_the_one_before():
     turns = (TraceTurn(kind="memory", memory="a"), TraceTurn(kind="memory", memory="b"),
              TraceTurn(kind="memory", shown_memory="x", memory="c"))
-    assert [before_of(turns, at) for at in range(3)] == ["", "a", "x"]
+    sibling = Sibling(Trace(id="1", turns=turns), None)
+    assert [sibling.before(at) for at in range(3)] == ["", "a", "x"]
+
+
+def test_a_trajectory_is_judged_by_its_tasks_metric():
+    trace = Trace(id="1", scores={"medium": 1.0, "strict": 0.0}, accuracy=0.5, reward=0.1)
+    assert Sibling(trace, None).worth == 1.0 and Sibling(replace(trace, scores={}), None).worth == 0.5
+    assert Sibling(replace(trace, scores={}, accuracy=None), None).worth == 0.1
 
 
 def test_places_have_an_order_and_a_name():
@@ -111,27 +127,19 @@ def test_places_have_an_order_and_a_name():
     assert sorted(["q10", "q2", "q", "7"], key=natural) == ["7", "q", "q2", "q10"]
 
 
+def parts_of(folder):
+    write_viewer(folder, folder / "view.html")
+    page = (folder / "view.html").read_text()
+    found = re.findall(r'<script type="text/plain" id="(\w+)">([\w+/=]*)</script>', page)
+    index, *parts = [orjson.loads(decompress(b64decode(content))) for _, content in found]
+    return index, parts, page
+
+
 def test_a_document_that_siblings_of_two_rollouts_read_is_in_the_page_once(tmp_path):
     write(tmp_path, "rollout_000001", group_of(1))
     write(tmp_path, "rollout_000002", group_of(2))
-    index, parts = parts_of(write_viewer(tmp_path, tmp_path / "view.html"))
-    assert index["groups"][0]["documents"] == index["groups"][1]["documents"]
-    assert len(parts) == 1 + 2 * 2
-
-
-def parts_of(page):
-    found = re.findall(r'<script type="text/plain" id="(\w+)">([\w+/=]*)</script>', page.read_text())
-    index, *parts = [orjson.loads(decompress(b64decode(content))) for _, content in found]
-    return index, parts
-
-
-def test_siblings_end_when_their_turns_do_and_strings_are_side_by_side(tmp_path):
-    turns = [TraceTurn(kind="memory", memory=f"m{at}") for at in range(3)]
-    many, none, one = (Trace(id=f"{at}", group="g", sample=at, turns=tuple(turns[:length]))
-                       for at, length in enumerate((3, 0, 1)))
-    write(tmp_path, "50", [many, none, one])
-    _, (texts,) = parts_of(write_viewer(tmp_path, tmp_path / "view.html"))
-    assert texts["strings"] == ["m0", "m1", "m2"] and [len(t["turns"]) for t in texts["traces"]] == [3, 0, 1]
+    index, parts, _ = parts_of(tmp_path)
+    assert index["groups"][0]["documents"] == index["groups"][1]["documents"] and len(parts) == 1 + 2
 
 
 def test_siblings_name_their_documents_by_content(tmp_path):
@@ -139,20 +147,30 @@ def test_siblings_name_their_documents_by_content(tmp_path):
     for at, section in enumerate(("one", "two", "one")):
         records += [TraceDocument(id="d", sections=(section,)), Trace(id=f"{at}", group="g", document="d", sample=at)]
     write(tmp_path, "50", records)
-    index, parts = parts_of(write_viewer(tmp_path, tmp_path / "view.html"))
+    index, parts, _ = parts_of(tmp_path)
     (group,) = index["groups"]
     assert [sibling["document"] for sibling in group["siblings"]] == [0, 1, 0]
     assert [parts[at] for at in group["documents"]] == [["one"], ["two"]]
+
+
+def test_what_the_page_draws_is_computed_for_it(tmp_path):
+    turn = TraceTurn(kind="memory", sections=(0,), shown_memory="😀 tin", memory="😀 silver", reply="😀 silver",
+                     pieces=("😀 ", "silver"), log_probs=(-0.1, -0.25))
+    trace = Trace(id="1", golds=("silver",), document="d", turns=(turn,))
+    write(tmp_path, "50", [TraceDocument(id="d", sections=("Silver is rare.",)), trace])
+    _, (_, group), _ = parts_of(tmp_path)
+    (drawn,) = group["siblings"][0]["turns"]
+    assert group["strings"][drawn["memory"]] == ["😀 silver", [3, 9]] and group["sections"] == [[[0, 6]]]
+    assert drawn["changes"] == [["same", "😀 ", []], ["removed", "tin", []], ["added", "silver", [0, 6]]]
+    assert drawn["events"] == ["entered"] and drawn["tokens"] == [[3, 6], [10, 25]]
 
 
 # --- the page -------------------------------------------------------------------------------------------------------
 
 
 def test_texts_stand_in_the_page_as_data_alone(tmp_path):
-    folder = write(tmp_path / "<script>run", "rollout_000012", hostile_group())
-    page = write_viewer(folder, tmp_path / "view.html").read_text()
-    index, parts = parts_of(tmp_path / "view.html")
-    assert index["groups"][0]["question"] == HOSTILE and HOSTILE in parts[1]["strings"]
+    index, parts, page = parts_of(write(tmp_path / "<script>run", "rollout_000012", hostile_group()))
+    assert index["groups"][0]["question"] == HOSTILE and HOSTILE in [text for text, _ in parts[1]["strings"]]
     assert "onerror" not in page and "<script>run" not in page and page.count("<script>") == 1
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)

@@ -1,11 +1,25 @@
-"""Traces on disk are read as they were written; what is none is named."""
+"""Traces on disk are read as they were written; what is none is named. Pieces joined are the reply."""
 
 import numpy as np
 import orjson
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models
 
-from mem_agent.traces.read_traces import read_traces, trace_files
-from mem_agent.traces.trace import Trace, TraceDocument, TraceError, TraceTurn, line_of, record_of
+from mem_agent.agents.vocabulary import Vocabulary
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+from mem_agent.traces.trace import (
+    Trace,
+    TraceDocument,
+    TraceError,
+    TraceTurn,
+    line_of,
+    pieces_of,
+    read_traces,
+    record_of,
+    trace_files,
+)
 
 DOCUMENT = TraceDocument(id="9f", sections=("Ann has", "silver."))
 TURN = TraceTurn(kind="memory", sections=(0,), reply="metal", memory="metal", pieces=("met", "al"),
@@ -59,3 +73,74 @@ def test_half_a_line_at_the_end_is_not_read(tmp_path):
 def test_a_folder_without_traces_is_named(tmp_path):
     with pytest.raises(TraceError, match="no trajectories"):
         trace_files(tmp_path)
+
+
+TODAY = b'''{"kind":"document","id":"4f78","sections":["tool axe.","animal dog."]}
+{"kind":"trajectory","id":"3-24-0","rollout":3,"length":null,"question_id":"24","group":"24","sample":0,\
+"question":"Which animal?","golds":["dog"],"document":"4f78","task":"qa","agent":"memagent","weight_version":"3",\
+"response":"none","prediction":"none","outcome":"completed","failure":null,"failure_message":null,"reward":0.0,\
+"reward_parts":{"answer":0.0},"accuracy":null,"scores":{},"advantage":-0.354,"counts":{"turns":2},"turns":[\
+{"kind":"memory","sections":[0],"shown_memory":"","recalled":"","prompt":"","reply":"tool axe","memory":"tool axe",\
+"gold":false,"stop":"stop","prompt_tokens":63,"cached_tokens":32,"rewards":{},"advantage":-0.354,\
+"pieces":["tool"," axe",""],"log_probs":[-2.5354,null,0.0]}]}
+'''
+
+
+def test_files_of_earlier_versions_are_read_and_written_alike(tmp_path):
+    (tmp_path / "rollout_000003.jsonl").write_bytes(TODAY)
+    document, trace = read_traces(tmp_path / "rollout_000003.jsonl")
+    assert document.sections == ("tool axe.", "animal dog.") and trace.turns[0].log_probs == (-2.5354, None, 0.0)
+    assert line_of(document) + line_of(trace) == TODAY
+
+
+# --- pieces ---------------------------------------------------------------------------------------------------------
+
+VOCABULARY = Vocabulary(make_tokenizer())
+BACKEND = VOCABULARY.tokenizer.backend_tokenizer
+WORDS = {"▁red": 0, "▁key": 1, "s": 2, "<0xC3>": 3, "<0xBC>": 4, "▁": 5, "<unk>": 6}
+
+
+def sentencepiece():
+    """A decoder that drops the blank of the first word, as Llama 2's."""
+    model = Tokenizer(models.BPE(vocab=WORDS, merges=[], unk_token="<unk>", byte_fallback=True))
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    model.decoder = decoders.Sequence(steps)
+    return model
+
+
+@given(st.text(max_size=40))
+def test_the_pieces_of_any_text_are_that_text(text):
+    ids = VOCABULARY.encode_text(text)
+    whole = VOCABULARY.reply_text(ids)
+    pieces = pieces_of(BACKEND, ids, whole)
+    assert "".join(pieces) == whole and len(pieces) == len(ids)
+
+
+@given(st.lists(st.integers(0, VOCABULARY.size + 5), max_size=60))
+def test_so_are_those_of_any_tokens(ids):
+    """Halves of characters, control tokens and padding of the vocabulary included."""
+    whole = VOCABULARY.reply_text(ids)
+    pieces = pieces_of(BACKEND, ids, whole)
+    assert "".join(pieces) == whole and len(pieces) == len(ids)
+
+
+@given(st.lists(st.integers(0, 6), max_size=80))
+def test_and_where_single_tokens_decode_to_something_else(ids):
+    model = sentencepiece()
+    assume("\ufffd" not in model.decode(ids))
+    pieces = pieces_of(model, ids, model.decode(ids))
+    assert "".join(pieces) == model.decode(ids) and len(pieces) == len(ids)
+
+
+@pytest.mark.parametrize("ids,pieces", [
+    ([0, 1, 2, 1], ("red", " key", "s", " key")),
+    ([0, 5, 3, 4, 2], ("red", " ", "", "ü", "s")),
+], ids=["blanks", "characters"])
+def test_a_blank_stands_with_its_word_and_a_character_with_its_last_token(ids, pieces):
+    assert pieces_of(sentencepiece(), ids, sentencepiece().decode(ids)) == pieces
+
+
+def test_a_character_of_several_tokens_stands_with_the_last_one():
+    ids = VOCABULARY.encode_text("Zürich 🗝")
+    pieces = pieces_of(BACKEND, ids, "Zürich 🗝")
+    assert [piece for piece in pieces if piece][-1] == "🗝" and pieces.index("ü") == 2

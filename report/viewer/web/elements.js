@@ -15,68 +15,51 @@ function make(tag, attributes = {}, ...children) {
 
 const TAGS = { added: "ins", removed: "del", gold: "mark", hit: "mark" };
 
-// A text with layers of ranges over it, each sorted and without overlaps: [{start, end, name, title}].
+// A text, or a stretch of it, with layers of ranges over it: [{start, end, name, title}].
 function layered(text, layers, from = 0, to = text.length) {
-  const cuts = new Set([from, to]);
-  const next = layers.map((layer) => firstBehind(layer, from));
-  layers.forEach((layer, which) => {
-    for (let at = next[which]; layer[at]?.start < to; at++) {
-      if (layer[at].start > from) cuts.add(layer[at].start);
-      if (layer[at].end < to) cuts.add(layer[at].end);
-    }
-  });
-  const places = [...cuts].sort((a, b) => a - b);
+  const ranges = layers.flat().filter((range) => range.end > from && range.start < to);
+  const inside = ranges.flatMap(({ start, end }) => [start, end]).filter((at) => at > from && at < to);
+  const places = [...new Set([from, ...inside, to])].sort((a, b) => a - b);
+  const starting = [...ranges].sort((a, b) => a.start - b.start);
   const fragment = new DocumentFragment();
-  for (let at = 0; at + 1 < places.length; at++) {
-    const names = [];
-    let title = null;
-    layers.forEach((layer, which) => {
-      while (layer[next[which]]?.end <= places[at]) next[which]++;
-      const range = layer[next[which]];
-      if (range && range.start <= places[at]) {
-        names.push(range.name);
-        title ??= range.title;
-      }
-    });
+  let open = [];
+  for (let at = 0, next = 0; at + 1 < places.length; at++) {
+    while (next < starting.length && starting[next].start <= places[at]) open.push(starting[next++]);
+    open = open.filter((range) => range.end > places[at]);
+    const names = open.map((range) => range.name);
     const stretch = text.slice(places[at], places[at + 1]);
     const tag = TAGS[names.find((name) => name in TAGS)] ?? "span";
+    const title = open.find((range) => range.title)?.title;
     fragment.append(names.length ? make(tag, { class: names.join(" "), title }, stretch) : stretch);
   }
   return fragment;
 }
 
-// Of sorted ranges the place of the first that ends behind `from`.
-function firstBehind(ranges, from) {
-  let [low, high] = [0, ranges.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (ranges[middle].end > from) high = middle;
-    else low = middle + 1;
-  }
-  return low;
-}
-
-// The ranges that reach into a stretch of their text, as the stretch counts.
-function within(ranges, from, to) {
-  const found = [];
-  for (let at = firstBehind(ranges, from); ranges[at]?.start < to; at++) {
-    found.push({ ...ranges[at], start: ranges[at].start - from, end: ranges[at].end - from });
-  }
-  return found;
-}
-
-const covering = (text, name) => (text ? [{ start: 0, end: text.length, name }] : []);
-
 // Where the words that are searched for stand.
 function hitSpans(text, query) {
-  if (query.length < 2) return [];
-  const spans = [];
   const searched = text.toLowerCase();
-  if (searched.length !== text.length) return [];
+  const spans = [];
+  if (query.length < 2 || searched.length !== text.length) return spans;
   for (let at = searched.indexOf(query); at >= 0; at = searched.indexOf(query, at + query.length)) {
     spans.push({ start: at, end: at + query.length, name: "hit" });
   }
   return spans;
+}
+
+// The beginning of a text, and what stands around each mark.
+function excerpt(text, layers, head, around, tail = 0) {
+  const wanted = layers.flat().map(({ start, end }) => ({ start: start - around, end: end + around }));
+  wanted.push({ start: 0, end: head });
+  if (tail) wanted.push({ start: text.length - tail, end: text.length });
+  wanted.push({ start: text.length, end: text.length });
+  const fragment = new DocumentFragment();
+  let at = 0;
+  for (const { start, end } of wanted.sort((a, b) => a.start - b.start)) {
+    if (start > at) fragment.append(make("span", { class: "gap" }, ` … ${whole(start - at)} characters … `));
+    if (end > Math.max(start, at)) fragment.append(layered(text, layers, Math.max(start, at), Math.min(end, text.length)));
+    at = Math.max(at, start, end);
+  }
+  return fragment;
 }
 
 function block(label, ...content) {
@@ -89,18 +72,8 @@ function textBox(...content) {
   return box;
 }
 
-function chip(text, kind = "", title = null) {
-  return make("span", { class: `chip ${kind}`, title }, text);
-}
-
-// In the place of what cannot be drawn.
-function notDrawn(error) {
-  console.error(error);
-  return make("p", { class: "notice", role: "alert" }, `This cannot be drawn (${error.message}); mem-agent show prints it.`);
-}
-
+const chip = (text, kind = "", title = null) => make("span", { class: `chip ${kind}`, title }, text);
 const note = (text, more = {}) => make("p", { class: "muted", ...more }, text);
-
 const number = (value, digits = 2) =>
   value === null || value === undefined ? "–" : Number(value).toFixed(digits).replace(/^-(?=[0.]+$)/, "");
 const signed = (value) =>
@@ -109,6 +82,12 @@ const whole = (value) => Number(value).toLocaleString("en");
 const listed = (record) =>
   Object.entries(record).map(([name, value]) =>
     `${name.replaceAll("_", " ")} ${typeof value === "number" ? +value.toFixed(3) : value}`);
+
+// In the place of what cannot be drawn.
+function notDrawn(error) {
+  console.error(error);
+  return make("p", { class: "notice", role: "alert" }, `This cannot be drawn (${error.message}); mem-agent show prints it.`);
+}
 
 // How good a trajectory is, as a class: failed, right, wrong, between, unknown.
 function standing(sibling) {
@@ -119,3 +98,13 @@ function standing(sibling) {
 }
 
 const SIGNS = { failed: "!", right: "✓", wrong: "✗", between: "~", unknown: "?" };
+
+// What became of an accepted answer in a turn.
+const EVENTS = {
+  passed: ["○", "read, and not kept"],
+  entered: ["+", "enters the memory"],
+  held: ["●", "is in the memory"],
+  lost: ["×", "is lost from the memory"],
+  answered: ["✓", "is in the answer"],
+};
+const factName = (text) => (text.length > 200 ? `${text.slice(0, 199)}…` : text);

@@ -1,80 +1,118 @@
-// A trajectory turn by turn: what was read, recalled, remembered and replied.
+// A trajectory: its question and outcome, the strip of accepted answers, and its turns: what was read, recalled,
+// remembered and replied.
 
 const LONG = 900;
 const AROUND = 180;
 const SHORT = 60;
-const MOST_SECTIONS = 2000;
-const LINE = 80; // what a text counts at least, in characters
 const SHADES = [["at least 90%", 0.9], ["50%", 0.5], ["10%", 0.1], ["1%", 0.01], ["less", 0]];
 
-function drawTurns(page, group, sibling) {
-  const facts = group.line.facts;
-  const numbers = turnsBeside(page.shown.turn, sibling.turns.length);
-  const cards = numbers.map((number) => make("article", {
-    class: `turn ${sibling.turns[number].kind}`, id: `turn${number}`, "data-turn": number, tabindex: -1,
-  }));
-  const fill = (number) => turnContent(page, sibling, facts, sibling.turns[number]);
-  const others = () => otherTurns(page, numbers, sibling.turns.length);
-  return {
-    content: [...others(), make("div", { class: "turns" }, cards), ...others()],
-    lazily: new Lazily(cards, numbers[0] ?? 0, fill, (number) => lengthOf(sibling, sibling.turns[number])),
-  };
+function drawHead(page, group, sibling) {
+  const { line } = group;
+  const inTurns = page.shown.view === "turns";
+  const tabs = group.siblings.map((one, at) => make("a", {
+    class: `chip ${standing(one)}`, href: page.address({ sibling: at, turn: null, view: "turns" }),
+    "aria-current": one === sibling && inTurns ? "true" : null,
+  }, `${SIGNS[standing(one)]} sample ${one.sample}: ${number(one.worth)}`));
+  const golds = line.golds.map((gold) => make("mark", { class: "gold", dir: "auto" }, gold));
+  const button = (name, pressed, does) => make("button", { "aria-pressed": String(pressed), click: does }, name);
+  const absent = `Not in this page: ${page.shown.absent}. The first that fits is shown.`;
+  return make("section", { class: "head" },
+    page.shown.absent ? make("p", { class: "notice", role: "alert" }, absent) : null,
+    note(`${page.index.places[line.place].label}, question ${line.name}`),
+    make("h2", { dir: "auto" }, line.question || "(no question)"),
+    make("p", {}, "accepted: ", golds.length ? golds : "(none)"),
+    make("p", { class: "tabs" }, tabs),
+    inTurns ? outcomeOf(sibling) : null,
+    make("p", { class: "tools" },
+      button("Side by side", !inTurns, () => page.toggleView()),
+      button("Changes", page.settings.difference, () => page.toggle("difference")),
+      button("Token probabilities", page.settings.shading, () => page.toggle("shading"))),
+    page.settings.difference ? make("p", { class: "legend" }, "memory: ", make("ins", { class: "added" }, "new"),
+      make("del", { class: "removed" }, "gone"), make("mark", { class: "gold" }, "accepted answer")) : null,
+    page.settings.shading && inTurns && sibling.turns.some((turn) => turn.tokens)
+      ? make("p", { class: "legend", id: "shades" }, "a token's probability: ",
+        SHADES.map(([name], shade) => make("span", { class: `token shade${shade}` }, name))) : null);
 }
 
-// The characters of all that a turn shows.
-function lengthOf(sibling, turn) {
-  const texts = [turn.before, turn.memory, turn.recalled, turn.prompt, turn.reply];
-  return [...texts, ...turn.shown.map((number) => sibling.sections[number]?.text ?? "")]
-    .reduce((sum, text) => sum + text.length + LINE, 0);
+function outcomeOf(sibling) {
+  const accuracy = sibling.accuracy === null ? [] : [`accuracy ${number(sibling.accuracy)}`];
+  const makers = [sibling.agent, sibling.task, sibling.weight_version && `weights ${sibling.weight_version}`];
+  const rows = [
+    ["answer", sibling.prediction || "(none)"],
+    ["outcome", sibling.failure ? `${sibling.failure}: ${sibling.failure_message ?? ""}` : sibling.outcome],
+    ["reward", [number(sibling.reward), ...listed(sibling.reward_parts)].join(", ")],
+    ["advantage", signed(sibling.advantage)],
+    ["scores", [...accuracy, ...listed(sibling.scores)].join(", ")],
+    ["counts", listed(sibling.counts).join(", ")],
+    ["made by", makers.filter(Boolean).join(", ")],
+  ].filter(([, value]) => value && value !== "–");
+  return make("dl", {}, rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", { dir: "auto" }, value)]));
 }
 
-function turnContent(page, sibling, facts, turn) {
-  const events = eventsOf(sibling, turn, facts).flatMap((event, which) =>
+// What became of each accepted answer, turn by turn: a row of cells for each, behind what the cells mean.
+function drawStrip(page, sibling, facts) {
+  const rows = facts.map((fact, at) => [factName(fact), sibling.turns.map((turn) => turn.events[at])])
+    .filter(([, events]) => events.some(Boolean));
+  const others = facts.length - rows.length;
+  const legend = !facts.length ? note("The accepted answers (none, or yes and no) cannot be searched for in texts.")
+    : !rows.length ? note("No accepted answer stands in what was read, remembered or answered.")
+    : make("p", { class: "legend" }, Object.entries(EVENTS).map(([name, [sign, meaning]]) =>
+      make("span", {}, make("span", { class: `key ${name}` }, sign), ` ${meaning}`)),
+    others ? make("span", {}, `${whole(others)} other accepted answer${others === 1 ? " stands" : "s stand"} nowhere`) : null);
+  const head = sibling.turns.map(({ number: at }) => make("th", { scope: "col" }, make("button", {
+    class: "cell", "data-turn": at, click: () => page.go({ turn: at }), "aria-label": `turn ${at + 1}`,
+  }, String(at + 1))));
+  const body = rows.map(([name, events]) => make("tr", {}, make("th", { scope: "row", dir: "auto" }, name),
+    events.map((event, at) => {
+      const [sign, meaning] = EVENTS[event] ?? ["", "is not there"];
+      return make("td", { class: event, title: `turn ${at + 1}: ${name} ${meaning}` }, sign);
+    })));
+  const table = make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "turn"), head)),
+    make("tbody", {}, body));
+  return [legend, make("section", { class: "strip", "aria-label": "Accepted answers by turn" },
+    make("div", { class: "scroll", tabindex: 0 }, table))];
+}
+
+function drawTurn(page, sibling, facts, turn) {
+  const events = turn.events.flatMap((event, which) =>
     event ? [chip(`${factName(facts[which])} ${EVENTS[event][1]}`, event)] : []);
-  const more = turn.shown.length - MOST_SECTIONS;
-  return [
-    make("h3", {}, `Turn ${turn.number + 1} of ${sibling.turns.length}`, chip(turn.kind), events, earned(turn),
-      tokenCounts(turn)),
-    ...turn.shown.slice(0, MOST_SECTIONS).map((number) => sectionBlock(page, sibling, facts, number)),
-    more > 0 ? note(`${whole(more)} more sections that it read; mem-agent show prints them`) : null,
-    turn.recalled ? block("Recalled", markedText(page, turn.recalled, facts)) : null,
-    memoryBlock(page, turn, facts),
-    replyBlock(page, turn, facts),
-    turn.prompt ? promptDetails(page, turn.prompt, facts) : null,
-  ].filter(Boolean);
-}
-
-function earned(turn) {
   const chips = listed(turn.rewards).map((text) => chip(`earned ${text}`, "reward"));
-  if (turn.advantage !== null) chips.push(advantageChip(turn.advantage));
   if (turn.stop !== "stop") chips.push(chip(`ended by ${turn.stop}`, "warn"));
-  return chips;
+  return make("article", { class: `turn ${turn.kind}`, id: `turn${turn.number}`, "data-turn": turn.number, tabindex: -1 },
+    make("h3", {}, `Turn ${turn.number + 1} of ${sibling.turns.length}`, chip(turn.kind), events, chips,
+      advantageChip(turn.advantage), tokenCounts(turn)),
+    turn.read.map(([at, section]) => sectionBlock(page, at, section)),
+    turn.recalled.text ? block("Recalled", markedText(page, turn.recalled)) : null,
+    turn.kind === "final" ? block("Memory shown", markedText(page, turn.memory.text ? turn.memory : turn.before))
+      : block("Memory", page.settings.difference ? changedText(page, turn) : markedText(page, turn.memory)),
+    replyBlock(page, turn),
+    turn.prompt.text ? make("details", {}, make("summary", {}, `Whole prompt (${whole(turn.prompt.text.length)} characters)`),
+      markedText(page, turn.prompt)) : null);
 }
 
-const advantageChip = (advantage) =>
-  advantage === null ? null : chip(`advantage ${signed(advantage)}`, advantage < 0 ? "down" : advantage > 0 ? "up" : "");
+const advantageChip = (advantage) => advantage === null ? null
+  : chip(`advantage ${signed(advantage)}`, advantage < 0 ? "down" : advantage > 0 ? "up" : "");
 
 function tokenCounts(turn) {
   const said = [`prompt ${whole(turn.prompt_tokens)}`];
   if (turn.cached_tokens !== null) said.push(`${whole(turn.cached_tokens)} cached`);
-  if (turn.log_probs) {
-    const [tokens, mean, lowest] = turn.log_probs;
-    said.push(`reply ${whole(tokens)}, log-prob mean ${number(mean)}, lowest ${number(lowest)}`);
+  if (turn.tokens) {
+    const [lengths, hundredths] = turn.tokens;
+    const mean = hundredths.reduce((sum, each) => sum + each, 0) / hundredths.length;
+    said.push(`reply ${whole(lengths.length)}, log-prob mean ${number(-mean / 100)}, lowest ${number(-Math.max(...hundredths) / 100)}`);
   }
   return make("span", { class: "counts" }, `tokens: ${said.join(", ")}`);
 }
 
-function markedText(page, text, facts) {
-  return textBox(layered(text, [goldSpans(text, facts), hitSpans(text, page.query)]));
-}
+const layersOf = (page, { text, gold }) => [gold, hitSpans(text, page.query)];
+const markedText = (page, marked) => textBox(layered(marked.text, layersOf(page, marked)));
 
-function sectionBlock(page, sibling, facts, at) {
-  const section = sibling.sections[at];
-  const label = `Read: section ${at + 1} of ${sibling.sections.length || "?"}`;
-  if (!section) return block(label, make("p", { class: "muted" }, "its text was not kept"));
-  const layers = [goldSpans(section.text, facts), hitSpans(section.text, page.query)];
+function sectionBlock(page, at, section) {
+  const label = `Read: section ${at + 1}`;
+  if (!section?.text) return block(label, note("its text was not kept"));
+  const layers = layersOf(page, section);
   if (section.text.length <= LONG) return block(label, textBox(layered(section.text, layers)));
-  const box = textBox(excerpt(section.text, layers));
+  const box = textBox(excerpt(section.text, layers, 2 * AROUND, AROUND));
   const more = make("button", {
     class: "more",
     click: () => {
@@ -85,63 +123,26 @@ function sectionBlock(page, sibling, facts, at) {
   return block(label, box, more);
 }
 
-// The beginning of a text, what stands around each mark, and, of what goes on behind it, the end.
-function excerpt(text, layers, { head = 2 * AROUND, around = AROUND, tail = 0 } = {}) {
-  const wanted = layers.flat().map((range) => ({ start: range.start - around, end: range.end + around }));
-  wanted.push({ start: 0, end: head });
-  if (tail) wanted.push({ start: text.length - tail, end: text.length });
-  wanted.sort((a, b) => a.start - b.start);
-  const fragment = new DocumentFragment();
-  let at = 0;
-  for (const { start, end } of wanted) {
-    if (start > at) fragment.append(gap(start - at));
-    const from = Math.max(start, at);
-    const to = Math.min(end, text.length);
-    if (to > from) fragment.append(layered(text, layers, from, to));
-    at = Math.max(at, to);
-  }
-  if (at < text.length) fragment.append(gap(text.length - at));
-  return fragment;
-}
-
-const gap = (characters) => make("span", { class: "gap" }, ` … ${whole(characters)} characters … `);
-
-function memoryBlock(page, turn, facts) {
-  if (turn.kind === "final") return block("Memory shown", markedText(page, turn.memory || turn.before, facts));
-  return block("Memory", page.settings.difference ? changedText(page, turn, facts)
-    : markedText(page, turn.memory, facts));
-}
-
-// A memory with what it gained and lost against the one before; in short, with what stayed cut to its ends. The
-// comparison is kept with the turn: whatever else changes, the memories do not.
-function changedText(page, turn, facts, short = false) {
-  const { before, memory } = turn;
-  turn.difference ??= difference(before, memory);
-  const layers = (text) => [goldSpans(text, facts), hitSpans(text, page.query)];
-  const marks = { before: layers(before), after: layers(memory) };
-  const box = textBox(turn.difference.map(({ change, text, start }) => {
-    const here = marks[change === "removed" ? "before" : "after"].map((one) =>
-      within(one, start, start + text.length));
-    if (change !== "same") return layered(text, [covering(text, change), ...here]);
-    return short && text.length > 3 * SHORT ? excerpt(text, here, { head: SHORT, around: SHORT, tail: SHORT })
-      : layered(text, here);
+// A memory with what it gained and lost; in short, with what stayed cut to its ends.
+function changedText(page, turn, short = false) {
+  const box = textBox(turn.changes.map((piece) => {
+    const { change, text } = piece;
+    const layers = layersOf(page, piece);
+    if (change !== "same") return layered(text, [[{ start: 0, end: text.length, name: change }], ...layers]);
+    return short && text.length > 3 * SHORT ? excerpt(text, layers, SHORT, SHORT, SHORT) : layered(text, layers);
   }));
-  if (before === memory && memory) box.prepend(make("span", { class: "muted" }, "(unchanged) "));
+  if (turn.memory.text && turn.before.text === turn.memory.text) {
+    box.prepend(make("span", { class: "muted" }, "(unchanged) "));
+  }
   return box;
 }
 
-function promptDetails(page, prompt, facts) {
-  const summary = make("summary", {}, `Whole prompt (${whole(prompt.length)} characters)`);
-  return make("details", {}, summary, markedText(page, prompt, facts));
-}
-
-function replyBlock(page, turn, facts) {
-  const label = turn.kind === "final" ? "Answer" : "Reply";
+function replyBlock(page, turn) {
   const shaded = page.settings.shading && turn.tokens;
-  if (turn.kind !== "final" && !shaded && turn.reply.trim() === turn.memory.trim()) return null;
-  const layers = [goldSpans(turn.reply, facts), hitSpans(turn.reply, page.query)];
+  if (turn.kind !== "final" && !shaded && turn.reply.text.trim() === turn.memory.text.trim()) return null;
+  const layers = layersOf(page, turn.reply);
   if (shaded) layers.push(shadesOf(turn.tokens));
-  return block(label, textBox(layered(turn.reply, layers)));
+  return block(turn.kind === "final" ? "Answer" : "Reply", textBox(layered(turn.reply.text, layers)));
 }
 
 function shadesOf([lengths, hundredths]) {
@@ -150,18 +151,41 @@ function shadesOf([lengths, hundredths]) {
     const logProb = -hundredths[which] / 100;
     const shade = SHADES.findIndex(([, least]) => logProb >= Math.log(least) - 0.005);
     const title = `log-prob ${number(logProb)}, ${(100 * Math.exp(logProb)).toPrecision(2)}%`;
-    const range = { start: at, end: at + length, name: `token shade${shade}`, title };
     at += length;
-    return range;
-  }).filter((range) => range.end > range.start);
+    return { start: at - length, end: at, name: `token shade${shade}`, title };
+  });
 }
 
-function shadeLegend() {
-  const keys = SHADES.map(([name], shade) => make("span", { class: `token shade${shade}` }, name));
-  return make("p", { class: "legend", id: "shades" }, "a token's probability: ", ...keys);
+// --- siblings side by side: a column for each, a row for each turn ---
+
+function drawSiblings(page, group) {
+  const hidden = page.hiddenSiblings;
+  const shown = group.siblings.filter((_, at) => !hidden.has(at));
+  const chips = group.siblings.map((sibling, at) => make("button", {
+    class: `chip ${standing(sibling)}`, "aria-pressed": String(!hidden.has(at)), click: () => page.toggleSibling(at),
+  }, `${SIGNS[standing(sibling)]} sample ${sibling.sample}`));
+  const heads = shown.map((sibling) => make("th", { scope: "col" }, make("div", { class: "sibling" },
+    make("a", { href: page.address({ sibling: group.siblings.indexOf(sibling), turn: null, view: "turns" }) },
+      `sample ${sibling.sample}`),
+    chip(`${SIGNS[standing(sibling)]} ${number(sibling.worth)}`, standing(sibling)),
+    advantageChip(sibling.advantage),
+    make("div", { class: "text", dir: "auto" }, sibling.failure ?? (sibling.prediction || "(no answer)")))));
+  const turns = Math.max(0, ...shown.map((sibling) => sibling.turns.length));
+  const rows = Array.from({ length: turns }, (_, at) => make("tr", { "data-turn": at, tabindex: -1 },
+    make("th", { scope: "row" }, String(at + 1)),
+    shown.map((sibling) => make("td", {}, siblingTurn(page, group.line.facts, sibling.turns[at])))));
+  const table = make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "turn"), heads)),
+    make("tbody", {}, rows));
+  table.style.width = `max(100%, calc(3rem + ${shown.length} * 11rem))`;
+  return make("section", { class: "siblings" }, make("p", { class: "picked" }, "shown: ", chips),
+    make("div", { class: "scroll", tabindex: 0 }, table));
 }
 
-function changeLegend() {
-  return make("p", { class: "legend" }, "memory: ", make("ins", { class: "added" }, "new"),
-    make("del", { class: "removed" }, "gone"), make("mark", { class: "gold" }, "accepted answer"));
+function siblingTurn(page, facts, turn) {
+  if (!turn) return [];
+  const read = turn.sections.length ? chip(`section ${turn.sections.map((at) => at + 1).join(", ")}`) : null;
+  const events = turn.events.flatMap((event, which) =>
+    event ? [chip(`${EVENTS[event][0]} ${factName(facts[which])}`, event, EVENTS[event][1])] : []);
+  return [make("p", { class: "facts" }, chip(turn.kind), read, events),
+    turn.kind === "final" ? markedText(page, turn.reply) : changedText(page, turn, true)];
 }

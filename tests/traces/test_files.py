@@ -1,4 +1,4 @@
-"""Which rollouts' traces are kept, within which bound, and that a file is whole or not there."""
+"""Which trajectories of rollouts and of evaluations are kept, within which bound; files are whole or not there."""
 
 import errno
 
@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mem_agent.traces.read_traces import read_traces, trace_files
-from mem_agent.traces.rollout_files import rollout_path, sampled_first, write_rollout
-from mem_agent.traces.trace import Trace, TraceDocument, TraceError, line_of
+from mem_agent.traces.files import EvaluationFiles, rollout_path, sampled_first, write_rollout
+from mem_agent.traces.trace import Trace, TraceDocument, TraceError, line_of, read_traces, trace_files
 
 PLENTY = 10**9
 
@@ -36,8 +35,7 @@ def test_the_newest_rollout_is_whole_and_the_ones_before_have_the_first_groups(t
     for number in range(3):
         written = write_rollout(tmp_path, number, groups("a", "b", "c"), 2, PLENTY)
     assert kept(tmp_path) == {"0": ["a", "b"], "1": ["a", "b"], "2": ["a", "b", "c"]}
-    assert (written.groups, written.trajectories, written.thinned) == (3, 6, 0)
-    assert written.size == rollout_path(tmp_path, 2).stat().st_size
+    assert (written.groups, written.thinned) == (3, 0)
 
 
 def test_a_document_is_there_once_and_goes_with_the_trajectories_that_read_it(tmp_path):
@@ -109,7 +107,7 @@ def test_the_bound_holds_and_the_newest_rollout_keeps_what_fits_half_of_it(bound
         given_groups = [groups(str(n), text="x" * length)[0] for n, length in enumerate(lengths)]
         before = set(kept(run)) if number else set()
         written = write_rollout(run, number, given_groups, most, bound)
-        assert size_of(run) <= bound and written.size <= bound // 2
+        assert size_of(run) <= bound and rollout_path(run, number).stat().st_size <= bound // 2
         found = kept(run)
         assert found[str(number)] == [str(n) for n in range(written.groups)][: len(found[str(number)])]
         assert set(found) <= before | {str(number)}
@@ -117,7 +115,9 @@ def test_the_bound_holds_and_the_newest_rollout_keeps_what_fits_half_of_it(bound
 
 def test_of_a_group_that_is_too_large_the_first_siblings_are_kept(tmp_path):
     written = write_rollout(tmp_path, 0, groups("a", "b", text="x" * 400, siblings=8), 2, 10_000)
-    assert (written.groups, kept(tmp_path)) == (1, {"0": ["a"]}) and 1 < written.trajectories < 8
+    names = [r.sample for r in read_traces(rollout_path(tmp_path, 0)) if isinstance(r, Trace)]
+    assert (written.groups, kept(tmp_path)) == (1, {"0": ["a"]}) and 1 < len(names) < 8
+    assert names == [*range(len(names))]
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path):
@@ -138,7 +138,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
 def test_a_damaged_file_is_named(tmp_path):
     write_rollout(tmp_path, 0, groups("a"), 1, PLENTY)
     rollout_path(tmp_path, 0).write_text("no trace\n")
-    with pytest.raises(TraceError, match=r"rollout_000000\.jsonl: line 1 is no trace .* remove that file"):
+    with pytest.raises(TraceError, match=r"rollout_000000\.jsonl: line 1"):
         write_rollout(tmp_path, 1, groups("a"), 1, PLENTY)
 
 
@@ -152,3 +152,69 @@ def test_the_sample_depends_on_seed_and_rollout_alone_and_leaves_no_group_out(se
 
 def test_seeds_and_rollouts_differ_in_what_they_keep():
     assert len({tuple(sampled_first(seed, n, 100, 2)[:2]) for seed in (1, 2) for n in range(10)}) == 20
+
+
+# --- evaluations ----------------------------------------------------------------------------------------------------
+
+DOCUMENT = TraceDocument(id="d", sections=("text",))
+
+
+def trace(number, length="50", response=""):
+    return Trace(id=f"{length}-{number}-0", length=length, document="d", response=response)
+
+
+def written(folder, *traces, bound=10**6, asked=None):
+    files = EvaluationFiles(folder, asked or {one.length: [one.id] for one in traces}, bound)
+    done = [files.write(DOCUMENT, one) for one in traces]
+    files.close()
+    return done
+
+
+def ids(folder):
+    return {path.name: [record.id for record in read_traces(path)] for path in trace_files(folder)}
+
+
+def test_a_continued_evaluation_goes_on_with_the_same_file(tmp_path):
+    written(tmp_path, trace(0))
+    written(tmp_path, trace(1))
+    assert ids(tmp_path) == {"50.jsonl": ["d", "50-0-0", "50-1-0"]}
+
+
+def test_what_is_asked_again_is_there_once(tmp_path):
+    written(tmp_path, trace(0, response="first"), trace(1), asked={"50": ["50-0-0", "50-1-0"]})
+    written(tmp_path, trace(0, response="second"))
+    assert ids(tmp_path) == {"50.jsonl": ["d", "50-1-0", "50-0-0"]}
+    assert list(read_traces(tmp_path / "trajectories" / "50.jsonl"))[-1].response == "second"
+
+
+@pytest.mark.parametrize("first", [("50", "200", "800"), ("50",), ("800",)], ids=",".join)
+def test_the_bound_holds_over_continued_evaluations(tmp_path, first):
+    def ask(*lengths):
+        written(tmp_path, *(trace(n, length, "x" * 100) for n in range(90) for length in lengths), bound=9_000,
+                asked={length: [f"{length}-{n}-0" for n in range(90)] for length in lengths})
+        return {path.stem: path.stat().st_size for path in trace_files(tmp_path)}
+
+    before = ask(*first)
+    after = ask("50", "800")
+    assert sum(before.values()) <= 9_000 and sum(after.values()) <= 9_000
+    assert after.get("200", 0) == before.get("200", 0) and ask("800")["800"] > 0
+
+
+@pytest.mark.parametrize("rest", [b'{"kind": "traj', b'{"kind": "document", "id": "e", "sections": []}'])
+def test_what_a_killed_run_left_of_a_line_is_cut_off(tmp_path, rest):
+    written(tmp_path, trace(0))
+    path = tmp_path / "trajectories" / "50.jsonl"
+    path.write_bytes(path.read_bytes() + rest)
+    written(tmp_path, trace(1))
+    assert ids(tmp_path) == {"50.jsonl": ["d", "50-0-0", "50-1-0"]}
+
+
+def test_each_length_has_its_share_whatever_the_others_took(tmp_path):
+    files = EvaluationFiles(tmp_path, {"50": [], "200": []}, 20_000)
+    for number in range(20):
+        files.write(DOCUMENT, trace(number, "200", "x" * 2000))
+    assert not files.has_room("200") and files.has_room("50") and files.write(DOCUMENT, trace(0))
+    files.close()
+    sizes = {path.name: path.stat().st_size for path in trace_files(tmp_path)}
+    assert sizes["200.jsonl"] <= 10_000 and ids(tmp_path)["50.jsonl"] == ["d", "50-0-0"]
+    assert len(ids(tmp_path)["200.jsonl"]) == 5, "four of 2,000 characters beside their document"
