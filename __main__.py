@@ -56,7 +56,7 @@ COMMANDS = {
     "download": ("data.download", "the published evaluation files"),
     "closed-book": ("evaluation.closed_book", "find the questions that a model answers without a document"),
     "templates": ("agents.published", "the wording of MemAgent, ReMemR1, RULER or MemSifter, from a checkout"),
-    "ruler": ("ruler.generate", "evaluation files of RULER's tasks"),
+    "ruler": ("evaluation.make_ruler", "evaluation files of RULER's tasks"),
     "pocket": ("pocket.prepare", "data of the small demonstration"),
 }
 """Name -> its module in the package, and what it does."""

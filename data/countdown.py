@@ -4,8 +4,6 @@
 
 Problems are made backwards, from a random expression to its value, so every one has a solution. All values on the way
 are whole and not negative, as in the game; a problem that needs a fraction has no solution here.
-
-Invariants: problem ``number`` is a function of seed and number alone; no problem twice within the first so many.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, count, islice
 
 SIZES = (3, 4)
 """How many numbers a problem has."""
@@ -40,32 +38,33 @@ class Term:
 @dataclass(frozen=True, slots=True)
 class Problem:
     numbers: tuple[int, ...]
-    target: int
     solution: Term
+    """Its value is the target."""
 
 
-def problems(count: int, seed: int | str) -> Iterator[Problem]:
-    """``count`` problems, no two of the same numbers and target."""
-    seen: set[tuple[tuple[int, ...], int]] = set()
-    number = 0
-    while len(seen) < count:
+def problems(number: int, seed: int | str) -> Iterator[Problem]:
+    """So many problems, no two of the same numbers and target; the same ones for a seed, however many are made."""
+    return islice(_problems(seed), number)
+
+
+def _problems(seed: int | str) -> Iterator[Problem]:
+    seen = set[tuple[tuple[int, ...], int]]()
+    for number in count():
         problem = _problem(random.Random(f"{seed}/countdown/{number}"))
-        number += 1
-        if problem is not None and (key := (tuple(sorted(problem.numbers)), problem.target)) not in seen:
+        key = tuple(sorted(problem.numbers)), problem.solution.value
+        if problem.solution.value in TARGETS and key not in seen:
             seen.add(key)
             yield problem
 
 
-def _problem(rng: random.Random) -> Problem | None:
-    """A problem, or none where the drawn expression ends outside of TARGETS."""
+def _problem(rng: random.Random) -> Problem:
     numbers = tuple(rng.randint(1, LARGEST_NUMBER) for _ in range(rng.choice(SIZES)))
     terms = _terms(numbers)
     while len(terms) > 1:
         left, right = rng.sample(range(len(terms)), 2)
         joined = rng.choice(list(_joined(terms[left], terms[right])))
         terms = [term for place, term in enumerate(terms) if place not in (left, right)] + [joined]
-    (solution,) = terms
-    return Problem(numbers, solution.value, solution) if solution.value in TARGETS else None
+    return Problem(numbers, terms[0])
 
 
 def solve(numbers: Sequence[int], target: int) -> Term | None:

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -23,12 +24,9 @@ from mem_agent.agents.one_prompt import BASELINES
 from mem_agent.agents.prompts import SLOT, load_prompts
 from mem_agent.agents.published import SETS, main
 from mem_agent.config import Config
-from mem_agent.data.pool import PoolQuestion
-from mem_agent.data.ruler_corpus import Corpus
-from mem_agent.ruler.document_frame import frame_of
-from mem_agent.ruler.sample import Essay, Haystack
-from mem_agent.ruler.tasks import TASKS
-from mem_agent.ruler.wording import load_wording
+from mem_agent.data.ruler.sample import Corpus, CorpusQuestion, Essay, Haystack
+from mem_agent.data.ruler.tasks import TASKS
+from mem_agent.data.ruler.wording import load_wording
 from mem_agent.tests.helpers.scripted import QUESTION, VOCABULARY, read
 
 ROOTS = {kind: os.environ.get(f"{kind.upper()}_ROOT", "") for kind in ("memagent", "rememr1", "ruler", "memsifter")}
@@ -182,7 +180,7 @@ def test_memsifters_question_about_chats(written, mode):
 # --- RULER ----------------------------------------------------------------------------------------------------------
 
 DOCUMENTS = tuple(f"Title {n}\nFact {n} is well known." for n in range(40))
-ASKED = PoolQuestion("q", "What is fact 3?", ("known",), gold=(3, 8), near=(1,), supporting=())
+ASKED = CorpusQuestion("What is fact 3?", ("known",), gold=(3, 8), own=(1,))
 CORPUS = Corpus("corpus.json", DOCUMENTS, (ASKED,))
 SYNTHETIC = {"ruler": "scripts/data/synthetic", "memagent-ruler": "taskutils/memory_data/synthetic"}
 LISTS = {"ruler": "scripts/synthetic.yaml", "memagent-ruler": "taskutils/memory_data/synthetic/synthetic.yaml"}
@@ -205,7 +203,8 @@ def made(path, task):
     wording = load_wording(Path(path))
     haystack = Haystack(wording, Essay("It rained. Did it stop? No.", "essay.txt"), CORPUS, ASKED)
     bare = TASKS[task].make(Random(7), 2048, len, haystack)
-    return frame_of(task, wording).around(bare), bare.context, wording
+    before, behind = wording.around(TASKS[task].words, TASKS[task].kind)
+    return replace(bare, context=f"{before}{bare.context}{behind}"), bare.context, wording
 
 
 def values_of(task, sample, args):
@@ -252,7 +251,7 @@ def test_needles_and_noise(written, name):
     for task in (task for task in TASKS if task.startswith("niah")):
         sample, document, wording = made(path, task)
         args = published(name, task)[2]
-        assert wording.noise == known["haystack"]
+        assert wording.texts["noise"] == known["haystack"]
         keys = [key for key in sample.extra["keys"] for _ in range(args["num_needle_v"])]
         for key, value in zip(keys, sample.answers, strict=True):
             assert known["needle"].format(type_needle_v=args["type_needle_v"], key=key, value=value) in document

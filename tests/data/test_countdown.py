@@ -34,10 +34,10 @@ def check(solution, numbers, target):
 def test_every_problem_made_has_its_solution():
     made = list(problems(300, 1))
     for problem in made:
-        assert len(problem.numbers) in SIZES and problem.target in TARGETS
-        check(problem.solution, problem.numbers, problem.target)
+        assert len(problem.numbers) in SIZES and problem.solution.value in TARGETS
+        check(problem.solution, problem.numbers, problem.solution.value)
     assert {len(p.numbers) for p in made} == set(SIZES)
-    assert len({(tuple(sorted(p.numbers)), p.target) for p in made}) == 300
+    assert len({(tuple(sorted(p.numbers)), p.solution.value) for p in made}) == 300
 
 
 def test_problems_are_those_of_the_seed_however_many_are_made():

@@ -9,10 +9,10 @@ import re
 
 import pytest
 
+from mem_agent.data.ruler.tasks import TASKS as MADE
+from mem_agent.evaluation.make_ruler import main as generate
 from mem_agent.evaluation.results import read_rows
 from mem_agent.rewards.qa_metrics import TASKS
-from mem_agent.ruler.generate import main as generate
-from mem_agent.ruler.tasks import TASKS as MADE
 from mem_agent.tests.helpers.evaluations import encode, evaluate, make_model, means, summary_of
 from mem_agent.tests.helpers.fake_router import FakeRouter
 from mem_agent.tests.helpers.published import checkout

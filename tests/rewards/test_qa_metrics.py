@@ -4,6 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from mem_agent.data.ruler.tasks import TASKS
 from mem_agent.rewards.qa_metrics import (
     METRICS,
     STRING_MATCH_ALL,
@@ -13,7 +14,6 @@ from mem_agent.rewards.qa_metrics import (
     score_answer,
 )
 from mem_agent.rewards.text_f1 import answer_em, answer_f1, answer_words
-from mem_agent.ruler.tasks import TASKS
 from mem_agent.system.errors import MemAgentError
 
 # prediction, golds, em, f1, sub_em, sub_em_legacy

@@ -16,10 +16,9 @@ where ENGINE_MAX_LEN is the length. ``extra`` also says which haystack, wording 
 Without ``--haystack`` the essay tasks hide their needles among built-in repeated sentences, and
 ``extra.haystack`` says so. ``qa_1`` needs ``--squad``, ``qa_2`` ``--hotpotqa``.
 
-Invariants:
-- a sample depends on (seed, task, length, index), its inputs and nothing else: any number of processes writes the
-  same bytes, and more samples leave the first ones as they are. QA asks the same questions at every length.
-- a file appears whole by one rename; memory does not grow with the number of samples.
+A sample depends on (seed, task, length, index), its inputs and nothing else: any number of processes writes the same
+bytes, and more samples leave the first ones as they are. QA asks the same questions at every length. A file appears
+whole by one rename; memory does not grow with the number of samples.
 
 Exit codes: 0 all files written, 1 an error (one line says which), 130 interrupted.
 """
@@ -33,42 +32,74 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tqdm import tqdm
+from transformers import AutoTokenizer
 
+from ..agents.one_prompt import Direct
+from ..agents.prompts import chat_frame, load_prompts
+from ..agents.vocabulary import Vocabulary
+from ..config import Config
 from ..data.lengths import parse_lengths
+from ..data.ruler.sample import RulerError
+from ..data.ruler.tasks import TASKS, Maker
 from ..data.workers import in_order
 from ..system.command_line_types import positive_number, whole_number
+from ..system.errors import reason_of
 from ..system.files import replacing
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
-from .maker import Ingredients, Maker, Wanted
-from .sample import RulerError
-from .tasks import TASKS
 
 
 @one_line_errors("files written so far are whole")
 def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit code."""
     options = _parser().parse_args(argv)
-    _run(options)
-    return 0
-
-
-def _run(options: argparse.Namespace) -> None:
-    plan = Ingredients(
-        options.tokenizer, tuple(options.haystack), options.squad, options.hotpotqa, options.wording, options.seed,
-        options.prompt_tokens,
-    )
-    tasks, lengths = _tasks(options.tasks, plan), parse_lengths(options.lengths)
+    tasks, lengths = _tasks(options), parse_lengths(options.lengths)
     essays = [task for task in tasks if TASKS[task].essay]
-    if essays and not plan.haystack:
+    if essays and not options.haystack:
         print(f"no --haystack: {', '.join(essays)} use the built-in repeated sentences as essay", file=sys.stderr)
     options.output.mkdir(parents=True, exist_ok=True)
     files = [(task, length) for length in lengths for task in tasks]
-    wanted = [Wanted(task, length, index) for task, length in files for index in range(options.samples)]
+    wanted = [(task, length, index) for task, length in files for index in range(options.samples)]
     # Forked with the tokenizer loaded, which takes seconds.
-    with in_order(Maker(plan).make, wanted, options.processes) as samples:
+    with in_order(_maker(options).make, wanted, options.processes) as samples:
         for task, length in files:
             _write(options.output / f"eval_{task}_{length}.json", samples, options.samples)
+    return 0
+
+
+def _tasks(options: argparse.Namespace) -> list[str]:
+    has_data = {name: task.raw is None or getattr(options, task.raw) is not None for name, task in TASKS.items()}
+    names = [name for name in TASKS if has_data[name]]
+    if options.tasks is not None:
+        names = list(dict.fromkeys(options.tasks.split()))
+    if not names or (unknown := [name for name in names if name not in TASKS]):
+        raise RulerError(f"--tasks: no task {unknown[0] if names else ''!r}; allowed: {', '.join(TASKS)}")
+    if without := [name for name in names if not has_data[name]]:
+        raise RulerError(f"--tasks: {without[0]} needs --{TASKS[without[0]].raw} FILE, or leave it out")
+    return names
+
+
+def _maker(options: argparse.Namespace) -> Maker:
+    """Counts tokens as the agent will see them: none of a document's is a control token."""
+    vocabulary = _vocabulary(options.tokenizer)
+    config = Config()
+    frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, {})
+    direct = Direct(config, vocabulary, load_prompts(config.mem_layout), frame)
+    return Maker(
+        lambda text: len(vocabulary.encode_text(text)),
+        direct.frame_tokens if options.prompt_tokens is None else options.prompt_tokens,
+        options.seed, essays=options.haystack, squad=options.squad, hotpotqa=options.hotpotqa,
+        wording=options.wording,
+    )
+
+
+def _vocabulary(folder: Path) -> Vocabulary:
+    if not folder.is_dir():
+        raise RulerError(f"--tokenizer {folder}: no such folder; name a model folder with a tokenizer.json")
+    try:
+        return Vocabulary(AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
+    except Exception as error:  # for a damaged file every tokenizer class has errors of its own
+        raise RulerError(f"--tokenizer {folder}: cannot be loaded: {reason_of(error)}") from None
 
 
 def _write(path: Path, samples: Iterator[tuple[int, bytes]], number: int) -> None:
@@ -82,15 +113,6 @@ def _write(path: Path, samples: Iterator[tuple[int, bytes]], number: int) -> Non
         out.write(b"\n]\n")
     took = time.monotonic() - began
     print(f"{path}: {number} samples of {min(tokens)} to {max(tokens)} tokens in {took:.1f} s", flush=True)
-
-
-def _tasks(text: str | None, plan: Ingredients) -> list[str]:
-    names = [name for name in TASKS if plan.has_data_for(name)] if text is None else list(dict.fromkeys(text.split()))
-    if not names or (unknown := [name for name in names if name not in TASKS]):
-        raise RulerError(f"--tasks: no task {unknown[0] if names else ''!r}; allowed: {', '.join(TASKS)}")
-    if without := [name for name in names if not plan.has_data_for(name)]:
-        raise RulerError(f"--tasks: {without[0]} needs --{TASKS[without[0]].raw} FILE, or leave it out")
-    return names
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,0 +1,319 @@
+"""RULER's tasks: answers can be derived from the document alone, nothing contradicts them, and the length is met."""
+
+import itertools
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mem_agent.data.pool import CorpusError
+from mem_agent.data.ruler import word_counts
+from mem_agent.data.ruler.document_qa import read_hotpotqa, read_squad
+from mem_agent.data.ruler.length import Filler, LengthError, fill, place, shortest_allowed
+from mem_agent.data.ruler.sample import Corpus, CorpusQuestion, Essay, Haystack, english, uuid4
+from mem_agent.data.ruler.tasks import NIAH, TASKS
+from mem_agent.data.ruler.wording import TEXTS, Wording, WordingError, load_wording
+from mem_agent.rewards.qa_metrics import MEMAGENT_TASKS
+from mem_agent.rewards.qa_metrics import TASKS as RULER_TASKS
+from mem_agent.tests.helpers.question_rows import HOTPOTQA, SQUAD_FILE, without
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+
+DOCUMENTS = tuple(f"Title {n}\nFact {n} is {'well ' * (5 + n % 7)}known." for n in range(40))
+QUESTION = CorpusQuestion("What is fact 3?", ("known", "well known"), gold=(3, 8), own=(1, 2, 30))
+ESSAY = Essay("It rained all day. Did it stop? It did not! We left 1234567 stones in the quiet-harbor.", "essay.txt")
+HAYSTACK = Haystack(Wording(), ESSAY, Corpus("corpus.json", DOCUMENTS, (QUESTION,)), QUESTION)
+NEEDLE = re.compile(r"A magic (?:number|uuid) of (\S+) is (\S+)\.")
+
+
+@cache
+def count(text):
+    return len(make_tokenizer().encode(text, add_special_tokens=False))
+
+
+def make(task, seed, budget=2048, reserved=0):
+    return TASKS[task].make(Random(seed), budget, count, replace(HAYSTACK, reserved=reserved))
+
+
+# With characters for tokens. Any change here changes every file made from now on: figures of before do not compare.
+GOLDEN_NEEDLES = (
+    "A magic number of ruddy-cash is 2229177.\nA magic number of halting-medicine is 3257320.\n"
+    "A magic number of tawdry-citron is 8735225.\nA magic number of acceptable-synthesis is 7557850.\nA magic numb"
+)
+
+
+def test_golden_sample():
+    sample = TASKS["niah_multikey_2"].make(Random("42/niah_multikey_2/300/0"), 300, len, HAYSTACK)
+    assert sample.context == GOLDEN_NEEDLES
+    assert sample.input == "Which magic number of tawdry-citron does the text state?"
+    assert sample.answers == ("8735225",)
+    assert sample.answer_prefix == "The magic number of tawdry-citron in the text is"
+    assert sample.length_tokens == len(GOLDEN_NEEDLES) + len(sample.input) + len(sample.answer_prefix) == 299
+
+
+@pytest.mark.parametrize("budget", [2048, 8192])
+@pytest.mark.parametrize("task", TASKS)
+def test_the_length_is_reached_the_same_way_for_a_seed(task, budget):
+    first, again, other = (make(task, seed, budget, reserved=100) for seed in (0, 0, 1))
+    assert first == again != other
+    for sample in (first, other):
+        shown = count(sample.example + sample.context) + count(sample.input) + count(sample.answer_prefix)
+        assert shortest_allowed(budget) <= sample.length_tokens == shown + 100 <= budget
+        assert sample.answers and all(answer and answer in sample.context for answer in sample.answers)
+        assert bool(sample.example) is (task in ("vt", "cwe"))
+
+
+def test_names_and_reply_lengths_are_rulers():
+    assert tuple(TASKS) == RULER_TASKS and set(RULER_TASKS) - set(MEMAGENT_TASKS) == {"cwe", "qa_1", "qa_2"}
+    tokens = {name: task.reply_tokens for name, task in TASKS.items()}
+    assert {tokens.pop(name) for name in NIAH} == {128}
+    assert tokens == {"vt": 30, "cwe": 120, "fwe": 50, "qa_1": 32, "qa_2": 32}
+
+
+# --- needles and chains ----------------------------------------------------------------------------------------------
+@given(st.sampled_from(sorted(NIAH)), st.integers(), st.sampled_from([1024, 3000]))
+@settings(max_examples=40)
+def test_needles_give_the_answers_and_nothing_else_does(task, seed, budget):
+    form, sample = NIAH[task], make(task, seed, budget)
+    needles = NEEDLE.findall(sample.context)
+    asked = re.search(r" of (.+) does the text", sample.input)[1].replace(", and ", ", ").split(", ")
+    assert asked == sample.extra["keys"] and len(asked) == form.queries
+    found = [[value for name, value in needles if name == key] for key in asked]
+    starts = range(0, len(sample.answers), form.values)
+    assert [sorted(own) for own in found] == [sorted(sample.answers[at : at + form.values]) for at in starts]
+    assert all(sample.context.count(answer) == 1 for answer in sample.answers)
+    times = Counter(key for key, _ in needles)
+    assert set(times.values()) == {form.values} and len({value for _, value in needles}) == len(needles)
+    assert len(times) == form.keys if form.haystack != "needles" else len(times) > 3
+
+
+def test_needles_stand_all_over_the_document():
+    depths = [make("niah_single_1", seed).extra["depths"][0] for seed in range(60)]
+    assert min(depths) < 0.1 and max(depths) > 0.9
+    positions = [make("niah_multikey_2", seed) for seed in range(40)]
+    shares = [sample.context.index(sample.answers[0]) / len(sample.context) for sample in positions]
+    assert min(shares) < 0.15 and max(shares) > 0.85
+
+
+def test_the_haystack_is_told():
+    sample = make("niah_multikey_1", 0)
+    assert sample.extra["haystack"] == "essay.txt" and "It rained all day." in sample.context
+    assert make("niah_single_1", 0).extra["haystack"] == "repeated sentences"
+
+
+# variable_tracking.py, c3f5e3b: one example of at most 500 tokens with names of 3 letters.
+@given(st.integers(), st.sampled_from([1024, 5000]))
+@settings(max_examples=20)
+def test_chains_resolve_to_the_answers(seed, budget):
+    sample = make("vt", seed, budget)
+    asked = re.search(r"\d{5}", sample.input)[0]
+    document, _, solution = sample.example.partition("\n\nThe text assigns")
+    shown = re.search(r"are: (.+)\n", solution)[1].split()
+    for text, letters, value, names in (
+        (sample.context, 5, asked, list(sample.answers)),
+        (document, 3, re.search(r"value (\d+) are", solution)[1], shown),
+    ):
+        assignments = re.findall(r"^VAR (\w+) = (?:VAR )?(\w+)$", text, re.MULTILINE)
+        assert assignments == list(zip(names, [value, *names[:4]], strict=True)) and len(set(names)) == 5
+        assert {len(name) for name in names} == {letters}
+    assert asked in sample.answer_prefix and "5" in sample.answer_prefix and asked not in sample.example
+    assert 495 <= count(sample.example.replace(" ".join(shown) + "\n\n", "\n\n")) <= 500
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+# common_words_extraction.py, c3f5e3b: budget, words of the example, how often its common and uncommon ones occur
+SHAPES = [(2048, 20, 3, 1), (3000, 20, 3, 1), (8192, 40, 10, 3)]
+
+
+@given(st.integers(), st.sampled_from(SHAPES))
+@settings(max_examples=20)
+def test_common_words_occur_ten_times_as_often(seed, shape):
+    budget, words_of_example, often_there, seldom_there = shape
+    sample = make("cwe", seed, budget)
+    items = [item.split(". ") for item in re.findall(r"\d+\. [a-z-]+", sample.context)]
+    assert [int(number) for number, _ in items] == list(range(1, len(items) + 1))
+    times = Counter(word for _, word in items)
+    often, seldom = word_counts.frequencies(budget)
+    assert {word for word, number in times.items() if number == often} == set(sample.answers)
+    assert len(set(sample.answers)) == 10
+    others = set(times) - set(sample.answers)
+    assert max(times[word] for word in others) <= seldom + 1  # the last item may be cut down to another's word
+    assert not any(answer in word for answer in sample.answers for word in others)
+    assert not any(a in b for a, b in itertools.permutations(sample.answers, 2))
+    _, listed, solved, *_ = sample.example.split("\n\n")
+    there, named = (re.findall(r"\d+\. ([a-z-]+)", text) for text in (listed, solved))
+    assert sorted(Counter(there).values()) == [seldom_there] * (words_of_example - 10) + [often_there] * 10
+    assert {word for word, number in Counter(there).items() if number == often_there} == set(named)
+    assert not set(there) & {word for _, word in items[:-1]}
+    assert not any(answer in word for answer in sample.answers for word in there)
+
+
+def test_common_words_go_on_after_the_last_english_word():
+    sample = TASKS["cwe"].make(Random(0), 120_000, lambda text: text.count(" "), HAYSTACK)
+    listed = set(re.findall(r"[a-z-]+", sample.context))
+    assert len(listed) > len(english("nouns", "adjectives", "verbs")) > 8000
+    assert sum("-" in word for word in listed) > 5000 and not any("-" in answer for answer in sample.answers)
+
+
+@given(st.integers(), st.sampled_from([1024, 8192]))
+@settings(max_examples=10)
+def test_frequent_words_are_the_ranks_after_the_dots(seed, budget):
+    sample = make("fwe", seed, budget)
+    times = Counter(sample.context.split())
+    assert times.pop("...") == sample.extra["frequencies"][0]
+    ranked = times.most_common(4)
+    assert [word for word, _ in ranked[:3]] == list(sample.answers) and ranked[2][1] > ranked[3][1]
+    assert [number for _, number in ranked] == sample.extra["frequencies"][1:]
+
+
+def test_zeta_counts():
+    # 100 * 6 / pi² = 60.79; over 4, 9, 16, 25, 36, 49, 64: 15.2, 6.8, 3.8, 2.4, 1.7, 1.2, 0.9
+    zeta, within = word_counts.zeta_counts, word_counts.counts_within
+    assert zeta(100) == [60, 15, 6, 3, 2, 1, 1]
+    # 101 words: 61.4, 15.3, 6.8, 3.8, 2.5, 1.7, 1.3, 0.96: one more than the 88 of 100
+    assert within(88) == zeta(100) and within(89) == zeta(101)
+    # 105 words make 92, 106 make 96: ranks 1, 2, 4 and 8 grow, in this order.
+    assert zeta(105) == [63, 15, 7, 3, 2, 1, 1] and zeta(106) == [64, 16, 7, 4, 2, 1, 1, 1]
+    assert within(94) == [64, 16, 7, 3, 2, 1, 1]
+    for total in range(0, 300):  # a text one word longer has one word more
+        before, after = (Counter(dict(enumerate(within(words)))) for words in (total, total + 1))
+        assert before.total() == total and after.total() == total + 1 and not before - after
+
+
+def test_draws():
+    assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", uuid4(Random(2)))
+    assert all(re.fullmatch("[a-z]{2,}", word) for word in english("nouns", "adjectives", "verbs"))
+    assert len(english("nouns")) > 6000 and len(english("adjectives")) > 800
+
+
+# --- documents with questions ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("task", ["qa_1", "qa_2"])
+def test_gold_documents_are_whole_and_there_once(task):
+    for seed, budget in [*((seed, 4096) for seed in range(8)), (0, 16_384)]:
+        sample = make(task, seed, budget)
+        entries = re.split(r"(?:^|\n\n)Document (\d+):\n", sample.context)[1:]
+        texts = entries[1::2]
+        assert entries[::2] == [str(number) for number in range(1, len(texts) + 1)]
+        assert all(texts.count(DOCUMENTS[number]) == 1 for number in QUESTION.gold)
+        assert all(text in DOCUMENTS for text in texts[:-1])
+        assert all(DOCUMENTS[number] in texts for number in QUESTION.own) and sample.answers == QUESTION.answers
+    assert texts.count(DOCUMENTS[0]) > 1  # a used-up file comes again
+
+
+# Another order, and a supporting document that is not there: RULER does without, synthesis leaves the question out.
+ORIGINAL = HOTPOTQA | {"supporting_facts": [["Ann", 0], ["Absent", 0]], "context": HOTPOTQA["context"][::-1]}
+COLUMNS = ORIGINAL | {"context": {"title": ["Bob", "Ann"], "sentences": [["Bob is."], ["Ann is.", " She was."]]}}
+HOTPOTQA_DOCUMENTS = ("Ann\nAnn is. She was.", "Bob\nBob is.")
+FILES = {
+    # Sorted: "It is cold.", "The Po is long."; a question without answers brings no documents either.
+    "squad": (read_squad, SQUAD_FILE, ("It is cold.", "The Po is long."), ("Which?", ("Po", "The Po"), (1,), (0,))),
+    "original": (read_hotpotqa, [ORIGINAL], HOTPOTQA_DOCUMENTS, ("Who?", ("Ann",), (0,), (1,))),
+    "columns": (read_hotpotqa, [COLUMNS], HOTPOTQA_DOCUMENTS, ("Who?", ("Ann",), (0,), (1,))),
+    "all are gold": (read_hotpotqa, [without(ORIGINAL, "supporting_facts")], HOTPOTQA_DOCUMENTS,
+                     ("Who?", ("Ann",), (1, 0), ())),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_become_documents_and_questions(tmp_path, name):
+    read, content, documents, question = FILES[name]
+    path = tmp_path / "raw.json"
+    path.write_text(json.dumps(content))
+    assert read(path, Random(0)) == Corpus("raw.json", documents, (CorpusQuestion(*question),))
+
+
+@pytest.mark.parametrize("read,content,told", [
+    (read_squad, "[1]", "SQuAD"), (read_squad, '{"data": []}', "no question"), (read_squad, "{", "SQuAD"),
+    (read_squad, '{"data": [{"title": "a"}]}', "article 1"), (read_hotpotqa, "[]", "no question"),
+    (read_hotpotqa, json.dumps([ORIGINAL, ORIGINAL | {"context": "Ann is."}]), "row 2"),
+])
+def test_a_bad_file_is_named(tmp_path, read, content, told):
+    path = tmp_path / "raw.json"
+    path.write_text(content)
+    with pytest.raises(CorpusError, match=f"{path}.*{told}"):
+        read(path, Random(0))
+
+
+# --- length and filler -----------------------------------------------------------------------------------------------
+@given(budget=st.integers(1, 10**6), start=st.integers(0, 10**6), price=st.floats(0.05, 40), bend=st.floats(0.8, 1.2))
+def test_the_window_is_met_with_few_counts(budget, start, price, bend):
+    """A document of ``size`` steps has start + (size / price) ** bend tokens, unless that is too coarse."""
+    counted = []
+
+    def tokens(document):
+        counted.append(document)
+        return start + int((len(document) / price) ** bend)
+
+    try:
+        filled = fill(range, tokens, budget)
+    except LengthError:
+        assert start > budget or shortest_allowed(budget) == budget or price < 1
+        return
+    assert shortest_allowed(budget) <= filled.tokens <= budget and len(counted) <= 30
+
+
+def test_looks_at_small_documents_before_the_whole():
+    sizes = []
+    filled = fill(lambda size: sizes.append(size) or "x" * size, len, 1000)
+    assert sizes == [0, 60, 125, 996] and filled.size == 996
+
+
+@pytest.mark.parametrize("task,budget", [*((task, 16) for task in TASKS if task != "fwe"), ("fwe", 130)])
+def test_too_short_a_length_is_refused(task, budget):
+    with pytest.raises(LengthError):
+        make(task, 0, budget)
+
+
+def test_a_document_that_grows_in_leaps_is_refused():
+    with pytest.raises(LengthError, match="90 or 120"):
+        fill(lambda size: "x" * size, lambda text: 30 * len(text), 100)
+
+
+# filler, depths, joint, result; N1, N2 are the statements
+PLACES = [
+    ("a b\nc d\ne f", [0.0, 1.0], "\n", "N1\na b\nc d\nN2\ne f"),
+    ("a b\nc d\ne f", [0.5, 0.5], "\n", "a b\nN1\nN2\nc d\ne f"),
+    ("Aa. Bb? Cc! Dd", [0.0, 1.0], " ", "N1 Aa. Bb? Cc! N2 Dd"),
+    ("Aa. Bb? Cc! Dd", [0.3, 0.6], " ", "Aa. N1 Bb? N2 Cc! Dd"),
+    ("no ends here", [0.5, 1.0], " ", "no N1 ends N2 here"),
+    ("", [0.1, 0.9], "\n", "N1\nN2\n"),
+]
+
+
+@pytest.mark.parametrize("filler,depths,joint,result", PLACES)
+def test_statements_stand_at_beginnings(filler, depths, joint, result):
+    assert place(filler, ["N1", "N2"], depths, joint) == result
+
+
+def test_a_filler_is_the_beginning_of_one_text():
+    filler = Filler(itertools.cycle(["ab", "c"]), "|")
+    assert [filler.text(size) for size in (0, 7, 3, 12)] == ["", "ab|c|ab", "ab|", "ab|c|ab|c|ab"]
+
+
+# --- wording ---------------------------------------------------------------------------------------------------------
+def test_a_wording_file_replaces_some_texts(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text('needle: "{key}, {key}: {value}"\nqa_prefix: ""\nniah_many_document: "{kinds} {{x}} {document}."')
+    wording = load_wording(path)
+    assert wording.text("needle", kind="number", kinds="numbers", key="a", value="1") == "a, a: 1"
+    assert wording.texts["niah_one"] == TEXTS["niah_one"] and wording.texts["qa_prefix"] == ""
+    assert wording.around("niah_many", "uuid") == ("uuids {x} ", ".") and wording.around("vt", "") == ("", "")
+    assert wording.name.startswith("own.yaml sha256:")
+
+
+@pytest.mark.parametrize("content,told", [
+    ("needles: a", "needle"), ("- a", "mapping"), ("needle: '{key}'", "needle"), ("vt: '{value} {what}'", "vt"),
+    ("cwe_document: 'Words:'", "cwe_document"), ("cwe_document: '{document} {count}'", "cwe_document"),
+    ("cwe: 3", "cwe"), ("qa: ' '", "qa"), ("needle: '{kind:d} {key} {value}'", "needle"), ("qa: '{question'", "qa"),
+    ("qa: '{{question}}'", "qa"), ("a: [", "own.yaml"),
+])
+def test_a_bad_wording_is_named(tmp_path, content, told):
+    path = tmp_path / "own.yaml"
+    path.write_text(content)
+    with pytest.raises(WordingError, match=told):
+        load_wording(path)
