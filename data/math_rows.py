@@ -96,7 +96,8 @@ def read_countdown(fields: Mapping[str, Any]) -> MathQuestion:
     with suppress(ValueError):
         numbers = orjson.loads(numbers) if isinstance(numbers, str) else numbers
         target = orjson.loads(target) if isinstance(target, str) else target
-    if not isinstance(numbers, list) or len(numbers) < 2 or any(type(one) is not int for one in [*numbers, target]):
+    whole = isinstance(numbers, list) and all(type(one) is int for one in numbers)
+    if not whole or len(numbers) < 2 or type(target) is not int:
         raise BadRow("nums (or numbers) and target must be at least two whole numbers and one")
     if min(numbers) < 0:
         raise BadRow(f"nums has {min(numbers)}; a sum of numbers with signs of their own cannot be checked")

@@ -319,7 +319,7 @@ class Run:
 
 
 def read_run(
-    file: StageFile, measure: str, method: str, columns: Collection[str],
+    file: StageFile, measure: str, method: str, columns: Sequence[str],
     score: Callable[[Mapping[str, Any]], Scored], histories: Mapping[str, str], model: str = "",
 ) -> Run:
     """The questions of a file, read for these columns. Raises MemAgentError where an id repeats."""

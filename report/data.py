@@ -138,7 +138,9 @@ def points_of(run: TrainingRun, evaluated: Sequence[tuple[Results, Sequence[Summ
             points[length, done] = Point(done, length, judged or "", Estimate(100 * share, nan, nan, 0))
     for result, summaries in evaluated:
         done = _position(run, result)
-        for summary in summaries if done is not None else ():
+        if done is None:
+            continue
+        for summary in summaries:
             unfinished = summary.missing and result.folder.name.startswith(_BETWEEN)
             if (metric := main_metric(summary.scores)) and not unfinished:
                 points[summary.name, done] = Point(done, summary.name, metric, summary.scores[metric])

@@ -71,7 +71,7 @@ def load_wording(path: Path) -> Wording:
         raise WordingError(f"--wording {path}: allowed: a mapping of {', '.join(TEXTS)} to texts")
     for name, text in texts.items():
         _check(path, name, text)
-    return Wording(TEXTS | texts, f"{path.name} sha256:{hashlib.sha256(content).hexdigest()[:16]}")
+    return Wording({**TEXTS, **texts}, f"{path.name} sha256:{hashlib.sha256(content).hexdigest()[:16]}")
 
 
 def _check(path: Path, name: str, text: object) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mem_agent.data.pool import CorpusError
+from mem_agent.data.rows import DataError
 from mem_agent.data.ruler import word_counts
 from mem_agent.data.ruler.document_qa import read_hotpotqa, read_squad
 from mem_agent.data.ruler.length import Filler, LengthError, fill, place, shortest_allowed
@@ -235,7 +235,7 @@ def test_files_become_documents_and_questions(tmp_path, name):
 def test_a_bad_file_is_named(tmp_path, read, content, told):
     path = tmp_path / "raw.json"
     path.write_text(content)
-    with pytest.raises(CorpusError, match=f"{path}.*{told}"):
+    with pytest.raises(DataError, match=f"{path}.*{told}"):
         read(path, Random(0))
 
 
