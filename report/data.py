@@ -213,4 +213,4 @@ def results_csv(frame: pd.DataFrame) -> str:
     wide = wide[[(value, name) for name in frame["metric"].unique() for value in ("mean", "low", "high")]]
     wide = wide.dropna(axis="columns", how="all")
     wide.columns = [name + {"mean": "", "low": "_low", "high": "_high"}[value] for value, name in wide.columns]
-    return wide.astype(dict.fromkeys(COUNTS, "Int64")).reset_index().to_csv(index=False, lineterminator="\n")
+    return wide.astype(dict.fromkeys(COUNTS, "Int64")).copy().reset_index().to_csv(index=False, lineterminator="\n")

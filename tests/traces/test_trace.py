@@ -79,7 +79,7 @@ TODAY = b'''{"kind":"document","id":"4f78","sections":["tool axe.","animal dog."
 {"kind":"trajectory","id":"3-24-0","rollout":3,"length":null,"question_id":"24","group":"24","sample":0,\
 "question":"Which animal?","golds":["dog"],"document":"4f78","task":"qa","agent":"memagent","weight_version":"3",\
 "response":"none","prediction":"none","outcome":"completed","failure":null,"failure_message":null,"reward":0.0,\
-"reward_parts":{"answer":0.0},"accuracy":null,"scores":{},"advantage":-0.354,"counts":{"turns":2},"turns":[\
+"reward_parts":{"answer":0.0},"accuracy":null,"scores":{},"advantage":-0.354,"counts":{"turns":2.0},"turns":[\
 {"kind":"memory","sections":[0],"shown_memory":"","recalled":"","prompt":"","reply":"tool axe","memory":"tool axe",\
 "gold":false,"stop":"stop","prompt_tokens":63,"cached_tokens":32,"rewards":{},"advantage":-0.354,\
 "pieces":["tool"," axe",""],"log_probs":[-2.5354,null,0.0]}]}
