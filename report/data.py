@@ -137,10 +137,11 @@ def points_of(run: TrainingRun, evaluated: Sequence[tuple[Results, Sequence[Summ
         for done, share in run.numbers(f"{_KEY}{length}/{judged}").dropna().items():
             points[length, done] = Point(done, length, judged or "", Estimate(100 * share, nan, nan, 0))
     for result, summaries in evaluated:
-        done = _position(run, result)
-        for summary in summaries if done is not None else ():
+        position = _position(run, result)
+        for summary in summaries if position is not None else ():
             unfinished = summary.missing and result.folder.name.startswith(_BETWEEN)
             if (metric := main_metric(summary.scores)) and not unfinished:
+                done = position or 0
                 points[summary.name, done] = Point(done, summary.name, metric, summary.scores[metric])
     return sorted(points.values(), key=lambda point: (length_order(point.length), point.rollouts))
 

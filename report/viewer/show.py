@@ -175,8 +175,8 @@ class _Printer:
             changed = Text()
             for piece, gold in changes_of(self.sibling.before(at), turn.memory, self.facts):
                 style, opening, closing = _CHANGES[piece.change]
-                text = self._mark(piece.text, gold, style)
-                changed.append_text(text if self.coloured else Text.assemble(opening, text, closing))
+                marked = self._mark(piece.text, gold, style)
+                changed.append_text(marked if self.coloured else Text.assemble(opening, marked, closing))
             yield _labelled("memory", changed)
             if turn.reply.strip() != turn.memory.strip():
                 yield _labelled("reply", self._marked(turn.reply))
