@@ -137,13 +137,13 @@ def points_of(run: TrainingRun, evaluated: Sequence[tuple[Results, Sequence[Summ
         for done, share in run.numbers(f"{_KEY}{length}/{judged}").dropna().items():
             points[length, done] = Point(done, length, judged or "", Estimate(100 * share, nan, nan, 0))
     for result, summaries in evaluated:
-        done = _position(run, result)
-        if done is None:
+        position = _position(run, result)
+        if position is None:
             continue
         for summary in summaries:
             unfinished = summary.missing and result.folder.name.startswith(_BETWEEN)
             if (metric := main_metric(summary.scores)) and not unfinished:
-                points[summary.name, done] = Point(done, summary.name, metric, summary.scores[metric])
+                points[summary.name, position] = Point(position, summary.name, metric, summary.scores[metric])
     return sorted(points.values(), key=lambda point: (length_order(point.length), point.rollouts))
 
 
