@@ -76,13 +76,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.all and (args.output or args.push_to_hub):
         raise CheckpointError("SINGLE_ITER=all (--all) writes several folders: leave out OUTPUT (--output) and "
                               "PUSH_TO_HUB (--push-to-hub)")
-    if args.average and len(set(args.average)) < max(2, len(args.average)):
-        raise CheckpointError("AVERAGE (--average): name at least 2 different checkpoints")
     if args.push_to_hub:
         check_push(args.push_to_hub)
     run, hf_dir, failed = Path(args.input), local_folder(args.hf, weights=False), []
     names = args.average or ([args.iteration] if args.iteration else [])
     sources = [resolve(run / (f"iter_{int(name):07d}" if name.isdecimal() else name)) for name in names]
+    if args.average and len(set(sources)) < max(2, len(sources)):
+        raise CheckpointError("AVERAGE (--average): name at least 2 different checkpoints")
     sources = sources or (numbered(run) if args.all else []) or [resolve(run)]
     models = [folder.parent / "hf" / folder.name for folder in sources]
     if args.output and not args.average:

@@ -58,7 +58,7 @@ class Store:
             raise StoreRefused(f"{folder}: cannot be used ({error}); delete it, or name another folder") from None
 
     def find(self, texts: Iterable[str]) -> dict[str, npt.NDArray[Any]]:
-        """The values of those ``texts`` that have one."""
+        """The values of those ``texts`` that have one, in their order."""
         names = {text_key(text): text for text in texts}
         found: dict[str, npt.NDArray[Any]] = {}
         every = list(names)
@@ -68,7 +68,7 @@ class Store:
                 query = f"SELECT key, value FROM vectors WHERE key IN ({','.join('?' * len(keys))})"
                 for key, value in self._base.execute(query, keys):
                     found[names[key]] = np.frombuffer(value, self._dtype)
-        return found
+        return {text: found[text] for text in names.values() if text in found}
 
     def missing(self, texts: Iterable[str]) -> list[str]:
         """Those of ``texts`` that have no value, each once."""

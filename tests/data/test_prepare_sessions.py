@@ -345,7 +345,7 @@ def test_an_option_that_cannot_be_used_is_refused_in_one_line(tmp_path, capsys, 
 @pytest.mark.parametrize(
     ("content", "code", "says"),
     [("[]", 1, "no row for test"), ("[7]", 1, "no row for test"), ('[{"qa": 1}]', 2, "expected LoCoMo's format"),
-     ('[{"a": 1', 2, "not JSON"), ("x", 1, "no row for test")],
+     ('[{"a": 1', 2, "not JSON"), ("x", 2, "JSON")],
 )
 def test_an_input_that_is_no_locomo_leaves_the_old_output(tmp_path, capsys, content, code, says):
     locomo(tmp_path, qa())

@@ -12,7 +12,7 @@ from mem_agent.evaluation.ruler_average import average, ruler_lines
 from mem_agent.evaluation.statistics import Estimate, interval
 from mem_agent.evaluation.summary import differences, main_metric, summarise
 from mem_agent.evaluation.tables import tables
-from mem_agent.report.viewer.pack import worth
+from mem_agent.report.viewer.groups import Sibling
 from mem_agent.rewards.qa_metrics import MEMAGENT_TASKS, TASKS
 from mem_agent.tests.helpers.evaluations import summary_of
 from mem_agent.tests.helpers.fake_results import plain_row, write_folder, write_rows
@@ -69,7 +69,7 @@ def test_a_task_is_judged_by_its_headline_in_tables_and_in_the_viewer(tmp_path):
     (summary,) = summaries_of(write_folder(tmp_path / "run", [row], "gsm8k"))
     assert main_metric(summary.scores) == "medium" and summary.scores["medium"].mean == 100.0
     trace = replace(group_of()[1], scores={"medium": 1.0, "strict": 0.0}, accuracy=None)
-    assert worth(trace) == 1.0, "as ``KeptTrajectories`` writes them"
+    assert Sibling(trace, None).worth == 1.0, "as ``KeptTrajectories`` writes them"
 
 
 def test_only_runs_of_the_same_data_are_subtracted(tmp_path):
