@@ -80,6 +80,10 @@ class DocumentStore:
         return f"document {context_id!r}; use the .docs folder written together with this training data"
 
 
+def _draft(file: Path) -> Path:
+    return file.with_suffix(f".{os.getpid()}.tmp")
+
+
 class DocumentWriter(DocumentStore):
     """Adds documents to a store, which is created by the first one; an error removes what the block has added.
 
@@ -97,12 +101,11 @@ class DocumentWriter(DocumentStore):
         context_id = _id_of(content)
         file = self._file(context_id)
         if not file.is_file():
-            draft = file.with_suffix(f".{os.getpid()}.tmp")
+            self._added.append(file)
             with naming(file):
                 file.parent.mkdir(parents=True, exist_ok=True)
-                draft.write_bytes(content)
-                draft.replace(file)
-            self._added.append(file)
+                _draft(file).write_bytes(content)
+                _draft(file).replace(file)
         return context_id
 
     def __enter__(self) -> DocumentWriter:
@@ -112,6 +115,7 @@ class DocumentWriter(DocumentStore):
         if kind is not None:
             for file in self._added:
                 file.unlink(missing_ok=True)
+                _draft(file).unlink(missing_ok=True)
             for folder in [*{file.parent for file in self._added}, self.path]:
                 with suppress(OSError):  # it holds others, or is none
                     folder.rmdir()

@@ -101,3 +101,20 @@ async def test_siblings_of_a_chunk_meet_and_an_engine_that_falls_behind_is_left(
     assert not set(stuck.keys) & set(quick.keys), "the siblings of a chunk are read by one engine"
     assert len({*stuck.keys, *quick.keys}) == GROUPS * CHUNKS
     assert len(stuck.keys) + len(quick.keys) == GROUPS * SIBLINGS * CHUNKS
+
+
+@pytest.mark.asyncio
+async def test_engines_of_one_speed_share_the_groups_and_the_keys_of_a_dead_one_move_on(tmp_path):
+    first, second = engines = [Engine(0.005), Engine(0.005)]
+    async with served(tmp_path, *engines) as client:
+        for number in range(2):
+            await asyncio.gather(*trajectories(client, number * GROUPS))
+        few, many = sorted(len(engine.keys) for engine in engines)
+        assert 3 * few > 2 * many, (few, many)
+        first.keys, second.keys, first.delay = [], [], 1.0
+        reading = asyncio.gather(*trajectories(client, 2 * GROUPS))
+        while len(first.keys) < 8:
+            await asyncio.sleep(0.01)
+        await first.stop()
+        await reading
+    assert set(first.keys) <= set(second.keys) and len(set(second.keys)) == GROUPS * CHUNKS

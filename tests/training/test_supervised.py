@@ -16,7 +16,7 @@ from mem_agent.hooks.host import embedded_args
 from mem_agent.hooks.sample import Sample
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
-from mem_agent.training import train
+from mem_agent.training import rollouts, train
 from mem_agent.training.log import progress_line, read_metrics
 from mem_agent.training.rollouts import Rollouts
 from mem_agent.training.rows import TrainRow
@@ -70,14 +70,16 @@ def test_a_solution_is_taught_after_the_prompt_of_rollouts(model, tmp_path, toke
     found = rollout_of(config, first=1)
     assert found.next_group == 5
     data = found.train_data
-    questions = [*list(ANSWERS)[1:], next(iter(ANSWERS))]
-    for question, tokens, length, mask in zip(
-        questions, data["tokens"], data["response_lengths"], data["loss_masks"], strict=True
+    texts = [tokenizer.decode(tokens) for tokens in data["tokens"]]
+    assert [next(q for q in ANSWERS if q in text) for text in texts] == [*list(ANSWERS)[1:], next(iter(ANSWERS))]
+    for text, length, mask, tokens in zip(
+        texts, data["response_lengths"], data["loss_masks"], data["tokens"], strict=True
     ):
-        prompt, _, reply = tokenizer.decode(tokens).partition("<|im_start|>assistant\n")
+        question = next(question for question in ANSWERS if question in text)
+        prompt, _, reply = text.partition("<|im_start|>assistant\n")
         assert reply == f"It is \\boxed{{{ANSWERS[question]}}}<|im_end|>"
         assert mask == [1] * length and tokenizer.decode(tokens[-length:]) == reply
-        assert question in prompt and prompt.startswith("<|im_start|>user\n") and "inside \\boxed{}" in prompt
+        assert prompt.startswith("<|im_start|>user\n") and "inside \\boxed{}" in prompt
     assert not {"reward", "mixed_groups", "accuracy"} & found.metrics.keys()
     assert (found.metrics["trajectories"], found.metrics["failed"], found.metrics["rows"]) == (4, 0, 4)
 
@@ -113,6 +115,44 @@ def test_a_row_that_cannot_be_taught_is_counted_and_masked(model, tmp_path):
 # --- the loop --------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def no_engines(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("engines are started")
+
+    monkeypatch.setattr(rollouts.Fleet, "start", refuse)
+
+
+def exact(config: Config) -> list[dict[str, float]]:
+    return [{k: v for k, v in line.items() if not k.startswith("seconds")} for line in read_metrics(config.save_path)]
+
+
+def converted(config: Config) -> dict[str, torch.Tensor]:
+    [folder] = sorted((Path(config.save_path) / "hf").iterdir())[-1:]
+    return dict(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).named_parameters())
+
+
+def test_the_first_loss_is_the_token_mean_of_the_replies(model, tmp_path, no_engines):
+    """By transformers, over a rollout of two steps, one row of which gives no reply."""
+    rows = [*SOLVED[:3], {"prompt": "Why?", "metadata": {}}]
+    config = run_of(model, tmp_path, rows, num_rollout=1, lr=0.0, global_batch_size=2, max_tokens_per_gpu=64)
+    train.train(config)
+    data = rollout_of(config).train_data
+    plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    steps = []
+    for start in (0, 2):
+        taken = []
+        for i in range(start, start + 2):
+            tokens, length = torch.tensor(data["tokens"][i]), data["response_lengths"][i]
+            with torch.no_grad():
+                scores = plain(tokens[None]).logits[0, -length - 1 : -1].log_softmax(-1)
+            chosen = scores.gather(1, tokens[-length:, None])[:, 0]
+            taken += [-value for value, live in zip(chosen.tolist(), data["loss_masks"][i], strict=True) if live]
+        steps.append(sum(taken) / len(taken))
+    [line] = read_metrics(config.save_path)
+    assert line["loss"] == pytest.approx(sum(steps) / 2, abs=1e-5) and line["failed"] == 1
+
+
 def test_a_step_whose_rows_all_failed_changes_nothing(model):
     trainer = Trainer(Config(hf_ckpt=str(model), loss="sft", weight_decay=0.1))
     before = trainer.export_hf()
@@ -120,7 +160,7 @@ def test_a_step_whose_rows_all_failed_changes_nothing(model):
     assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.export_hf().items())
 
 
-def test_a_few_steps_teach_the_replies(model, tmp_path, tokenizer):
+def test_a_few_steps_teach_the_replies(model, tmp_path, tokenizer, no_engines):
     """From the settings to a Hugging Face folder whose greedy replies are the rows'."""
     config = run_of(model, tmp_path, num_rollout=30)
     assert train.train(config, convert=True)
@@ -135,6 +175,21 @@ def test_a_few_steps_teach_the_replies(model, tmp_path, tokenizer):
         ids = tokenizer.encode(f"{prompt}assistant\n", add_special_tokens=False, return_tensors="pt")
         said = plain.generate(ids, max_new_tokens=32, do_sample=False)[0, ids.shape[1] :]
         assert tokenizer.decode(said) == reply
+
+
+def test_a_resumed_run_is_the_unbroken_one_bit_for_bit(model, tmp_path, no_engines):
+    settings = {"save_interval": 2, "lr_warmup_steps": 5, "global_batch_size": 2}
+    unbroken = run_of(model, tmp_path / "unbroken", num_rollout=4, **settings)
+    train.train(unbroken, convert=True)
+    broken = run_of(model, tmp_path / "broken", num_rollout=2, **settings)
+    broken = broken.replace(train_data=unbroken.train_data)
+    train.train(broken)
+    train.train(broken.replace(num_rollout=4), convert=True)
+    assert exact(broken) == exact(unbroken)
+    rates = [line["lr"] for line in exact(broken)]
+    assert rates == pytest.approx([3e-3 * x for x in (0.1, 0.5, 0.9, 1.0)])
+    weights = converted(unbroken)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in converted(broken).items())
 
 
 def test_evaluation_asks_the_model_and_not_the_row(model, tmp_path):

@@ -10,6 +10,7 @@ from mem_agent.training.tries import (
     cut_tries,
     first_fit,
     rank_micro_batches,
+    sorted_by_prefix,
     split_pieces,
     trie_tokens,
 )
@@ -128,3 +129,25 @@ def test_the_split_is_a_function_of_the_rows_alone():
     assert rank_micro_batches([[1, 2, 3], [1, 2, 4], [1, 2, 5, 6, 7], [8, 9]], 2, 100) == [[[0, 1, 2]], [[3]]]
     assert rank_micro_batches([[1] * 5, [2], [3] * 4, [4] * 2], 2, 6, share=False) == [[[0, 1]], [[2, 3]]]
     assert first_fit([Piece((0,), 5), Piece((1,), 1), Piece((2,), 4), Piece((3,), 2)], 6) == [[0, 1], [2, 3]]
+
+
+def test_rows_are_sorted_as_numbers_and_share_whole_tokens():
+    # 257 and 258 have their high bytes in common, and no token.
+    rows = [[258, 7], [151_643], [257], [255, 1], [258, 263]]
+    assert sorted_by_prefix(rows) == ([3, 2, 0, 4, 1], [0, 0, 0, 1, 0])
+
+
+def test_siblings_stay_together_and_a_trie_is_cut_where_least_is_shared():
+    chunk_a, chunk_b = [1, *range(10, 20)], [1, *range(30, 40)]
+    rows = [chunk + [sibling] for sibling in (50, 51) for chunk in (chunk_a, chunk_b)]
+    assert trie_tokens(rows) == 1 + 2 * (10 + 2)
+    whole = cut_tries(rows, 1, 25)
+    halves = cut_tries(rows, 1, 24)
+    assert [(piece.rows, piece.tokens) for piece in whole] == [((0, 2, 1, 3), 25)]
+    assert [(piece.rows, piece.tokens) for piece in halves] == [((0, 2), 13), ((1, 3), 13)]
+
+
+def test_a_comb_is_cut_tooth_by_tooth():
+    """Row i is the first i tokens of one row and a token of its own: the longest two have 6 tokens."""
+    rows = [[*range(1, i), 99] for i in range(1, 6)]
+    assert [piece.rows for piece in cut_tries(rows, 1, 6)] == [(4, 3), (2,), (1,), (0,)]
