@@ -160,8 +160,11 @@ def test_every_key_does_what_the_list_of_keys_says(opened):
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog[open]", state="detached")
     assert page.locator("#turn1 ins").count() == 1
+    drawn(page, "question=41")
+    page.locator("#turn1").focus()
     page.keyboard.press("d")
     assert page.locator("#turn1 ins").count() == 0
+    assert page.locator("#turn1:focus").count() == 1  # drawn again, and still where the reader is
     assert page.locator("#turn0 .token").count() > 0 and page.locator("#shades").count() == 1
     page.keyboard.press("t")
     assert page.locator(".token").count() == 0 and page.locator("#shades").count() == 0

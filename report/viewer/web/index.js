@@ -1,5 +1,6 @@
 // The page: what is shown follows the address, and everything that changes it goes through the address.
 
+const turnNamed = (turn) => `#main [data-turn="${turn}"][tabindex]`;
 const TYPING = 200; // milliseconds that who types in the search is waited for before its words are marked
 const FIRST_SHOWN = 8; // siblings side by side
 const KEYS = [
@@ -86,15 +87,17 @@ class Page {
     this.markTurn();
   }
 
-  // What is drawn, again; what stands at the window's top stays there.
+  // What is drawn, again; what stands at the window's top stays there, and the turn that has the focus keeps it.
   redraw() {
     if (!this.drawn) return; // it is about to be drawn
+    const focused = document.activeElement.closest("#main [data-turn][tabindex]");
     const top = Math.max(...[...document.querySelectorAll(".bar, .strip")].map((one) => one.getBoundingClientRect().bottom));
     const seen = [...document.querySelectorAll("#main [data-turn][tabindex]")]
       .find((one) => one.getBoundingClientRect().bottom > top);
     const before = seen?.getBoundingClientRect().top;
     this.drawMain();
-    const again = seen && scrollY > 0 && document.querySelector(`#main [data-turn="${seen.dataset.turn}"][tabindex]`);
+    if (focused) document.querySelector(turnNamed(focused.dataset.turn))?.focus({ preventScroll: true });
+    const again = seen && scrollY > 0 && document.querySelector(turnNamed(seen.dataset.turn));
     if (again) scrollBy({ top: again.getBoundingClientRect().top - before, behavior: "instant" });
   }
 
@@ -123,7 +126,7 @@ class Page {
     this.markTurn();
     document.body.dataset.drawn = location.hash;
     const target = this.shown.turn === null ? null
-      : document.querySelector(`#main [data-turn="${this.shown.turn}"][tabindex]`);
+      : document.querySelector(turnNamed(this.shown.turn));
     target?.scrollIntoView({ block: "start" });
     target?.focus({ preventScroll: true });
   }
