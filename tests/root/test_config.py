@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from mem_agent.config import READING, Config, ConfigError, listing, load_yaml
+from mem_agent.config import READING, Config, ConfigError, listing, load_yaml, markdown
 from mem_agent.hooks.host import config_of
 
 
@@ -92,6 +93,11 @@ def test_paths_are_absolute_for_whoever_reads_them_elsewhere(tmp_path, monkeypat
 def test_settings_that_are_set_are_listed_first():
     lines = listing(Config(lr=0.5)).splitlines()
     assert lines[1].split()[:2] == ["LR", "0.5"] and sum(line.startswith("LR ") for line in lines) == 2
+
+
+def test_the_page_of_settings_is_what_the_command_writes():
+    page = Path(__file__).parents[2] / "docs" / "settings.md"
+    assert page.read_text() == markdown(), "run `mem-agent config --markdown > docs/settings.md`"
 
 
 def test_importing_any_core_module_reads_no_environment():

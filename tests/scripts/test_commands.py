@@ -5,13 +5,11 @@ import signal
 import subprocess
 import sys
 import warnings
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from mem_agent import __main__ as entry
-from mem_agent.system.errors import MemAgentError
 from mem_agent.system.process_environment import settle_process
 
 ROOT = Path(__file__).parents[2]
@@ -44,14 +42,6 @@ def python(*arguments, env=None, **options):
 def test_every_command_has_a_help_of_its_own(run, capsys, name):
     assert run(name, "--help") == 0
     assert capsys.readouterr().out.startswith(f"usage: mem-agent {name} [-h]")
-
-
-@pytest.mark.parametrize("name", entry.COMMANDS)
-def test_every_main_takes_its_arguments_and_wrong_ones_are_a_usage_error(name, capsys):
-    main = import_module(f"mem_agent.{entry.COMMANDS[name][0]}").main
-    with pytest.raises(SystemExit) as end:
-        main(["--no-such-option"])
-    assert end.value.code == 2 and f"usage: mem-agent {name} " in capsys.readouterr().err
 
 
 WRONG = [
@@ -101,44 +91,27 @@ def test_threads_share_the_cores_and_wait_passively(monkeypatch, told, share):
     assert (os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"]) == ("passive", "7")
 
 
+# --- what is nearly a setting ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "meant"), [
+    ("ROLLOUT_BATCH_SZE", ["ROLLOUT_BATCH_SIZE"]), ("MEM_CHUNK_TOKEN", ["MEM_CHUNK_TOKENS"]),
+    ("NUM_ROLLOUTS", ["NUM_ROLLOUT"]), ("KL_COEFF", ["KL_COEF"]), ("LR", []), ("HF_TOKEN", []), ("MODEL_PATH", []),
+    ("MASTER_PORT", []), ("API_KEY", []), ("LENGTHS", []),
+])
+def test_a_letter_too_few_too_many_or_another_is_told(name, meant):
+    assert [near for _, near in entry.near_misses([name])] == meant
+
+
+def test_a_command_says_so_and_goes_on(run, monkeypatch, capsys):
+    monkeypatch.setattr(os, "environ", {"EVAL_SAMPLE": "3"})
+    monkeypatch.setattr(entry.runpy, "run_module", lambda name, **_: None)
+    assert run("eval", "--help") == 0
+    said = capsys.readouterr().err
+    assert said.startswith("warning: EVAL_SAMPLE ") and "EVAL_SAMPLES" in said
+
+
 # --- errors ---------------------------------------------------------------------------------------------------------
-
-
-def interrupted(*_, **__):
-    raise KeyboardInterrupt
-
-
-def refused(*_, **__):
-    raise MemAgentError("no\nway")
-
-
-def closed(*_, **__):
-    raise PermissionError(13, "Permission denied", "/out")
-
-
-COMMANDS = {
-    "training.train": ("checked", "--check"),
-    "eval_ruler_hqa": ("tables", "--table /o"),
-    "prepare_data": ("_converted", "--input /i --output /o"),
-}
-ENDS = [
-    (interrupted, 130, "interrupted; "), (refused, 1, "error: no way\n"),
-    (closed, 1, "error: /out: Permission denied\n"),
-]
-TWO = ("prepare_data",)
-"""Documented: 1 is a data set without a good row."""
-
-
-@pytest.mark.parametrize("fails,code,line", ENDS)
-@pytest.mark.parametrize("module", COMMANDS)
-def test_every_command_ends_in_one_line(run, monkeypatch, capsys, module, fails, code, line):
-    function, arguments = COMMANDS[module]
-    command = import_module(f"mem_agent.{module}")
-    monkeypatch.setattr(command, function, fails)
-    monkeypatch.delenv("RECIPE", raising=False)
-    assert command.main(arguments.split()) == (2 if code == 1 and module in TWO else code)
-    message = capsys.readouterr().err
-    assert message.startswith(line) and message.count("\n") == 1, message
 
 
 def test_an_interrupt_while_a_command_is_imported_is_one_line():

@@ -31,10 +31,6 @@ def outside(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_each_is_short():
-    assert all(len(text.splitlines()) < 30 for text in EXAMPLES.values())
-
-
 def test_the_agent_keeps_its_newest_notes(outside):
     run = read(["a", "b", "c", "x"], agent="notebook.py:Notebook", agent_args="most=2", mem_max_memory=32)
     assert run.memories == ["a", "ab", "bc"] and run.kinds == "mmmf"

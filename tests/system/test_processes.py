@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mem_agent.system import guard, process_environment
-from mem_agent.system.errors import MemAgentError
-from mem_agent.system.processes import ChildProcess, FleetError, ProcessError, wait_until_healthy
+from mem_agent.system import process_environment
+from mem_agent.system.processes import ChildProcess, ProcessError, wait_until_healthy
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 
 # A server with a grandchild that ignores SIGTERM, like an engine whose main process was killed.
@@ -66,15 +65,6 @@ def test_orphans_of_a_killed_server_are_ended_and_the_exit_is_seen(tmp_path):
     child.stop()
 
 
-def test_a_killed_guard_takes_its_server_along_and_stop_takes_the_rest(tmp_path):
-    child = start_with_grandchild(tmp_path)
-    os.kill(child.pid, signal.SIGKILL)
-    wait_for(lambda: len(group_members(child.pid)) == 1)
-    assert child.exit_code == 128 + signal.SIGKILL
-    child.stop()
-    wait_for(lambda: group_members(child.pid) == [])
-
-
 def test_a_launcher_killed_by_sigkill_leaves_neither_processes_nor_its_folder(tmp_path):
     folder = tmp_path / "weights"
     folder.mkdir()
@@ -92,15 +82,6 @@ def test_a_launcher_killed_by_sigkill_leaves_neither_processes_nor_its_folder(tm
         launcher.kill()
     wait_for(lambda: group_members(group) == [])
     assert not folder.exists()
-
-
-def test_exit_codes_are_seen_without_reaping(tmp_path):
-    child = start(tmp_path, "raise SystemExit(3)")
-    wait_for(lambda: child.exit_code is not None)
-    assert child.exit_code == 3
-    os.kill(child.pid, 0)  # still ours: the number cannot belong to somebody else
-    child.stop()
-    assert child.exit_code == 3
 
 
 @pytest.mark.asyncio
@@ -155,14 +136,6 @@ def test_a_server_whose_log_has_no_room_is_told_from_one_that_failed(tmp_path, m
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=4096))
     assert child.describe().endswith(f"log {child.log_path}: the disk of its log is full; make room")
     child.stop()
-
-
-def test_failures_of_servers_are_errors_of_the_pack_and_the_guard_needs_nothing_of_it(tmp_path):
-    """Every command prints the former in one line; the latter runs without the package in reach."""
-    assert issubclass(ProcessError, FleetError) and issubclass(FleetError, MemAgentError)
-    alone = shutil.copy(guard.__file__, tmp_path)
-    command = [sys.executable, "-I", "-S", alone, str(os.getpid()), "--", sys.executable, "-c", "raise SystemExit(7)"]
-    assert subprocess.run(command, cwd=tmp_path, start_new_session=True).returncode == 7
 
 
 def status_line(pid: int, key: str) -> str:
