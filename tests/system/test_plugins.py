@@ -72,8 +72,8 @@ def test_a_known_name_and_a_class_of_a_file_and_of_a_module(file, monkeypatch):
 
 BAD = [
     ("other", "known"), (":Mine", "known"), ("no.such.module:Mine", "PYTHONPATH"),
-    ("/nowhere/mine.py:Mine", "No such file"),
-    ("{broken}:Mine", "ZeroDivisionError"), ("{file}:Absent", "Absent"), ("{file}:thing", "thing"), ("{file}:Half", "rest"), ("{file}:Alien", "derive"),
+    ("/nowhere/mine.py:Mine", "No such file"), ("{broken}:Mine", "ZeroDivisionError"),
+    ("{file}:Absent", "Absent"), ("{file}:thing", "thing"), ("{file}:Half", "rest"), ("{file}:Alien", "derive"),
 ]
 
 
