@@ -9,7 +9,6 @@ from mem_agent.tests.faults.faults import (
     CHECKPOINT_DAMAGED,
     DISK_FULL,
     ENGINE_KILLED,
-    EVERYTHING_KILLED,
     ROUTER_KILLED,
     Moment,
 )
@@ -23,7 +22,6 @@ STRIKES = [
     Strike(ROUTER_KILLED, Moment.SAMPLING, 1, count=5),
     Strike(CHECKPOINT_DAMAGED, Moment.SAMPLING, 2),
     Strike(DISK_FULL, Moment.UPDATE, 2),
-    Strike(EVERYTHING_KILLED, Moment.SYNC, 2),
 ]
 
 

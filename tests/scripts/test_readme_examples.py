@@ -74,7 +74,7 @@ def test_a_method_that_is_missing_is_named(outside):
 
 @pytest.mark.servers
 def test_they_train_two_rollouts_and_evaluate(outside, tmp_path):
-    """The pocket profile from evaluation to table, and once more: the reward's state goes on where it was."""
+    """The pocket profile from evaluation to table."""
     command = ["bash", str(ROOT / "run-train.sh")]
     doors = {"AGENT": "notebook.py:Notebook", "AGENT_ARGS": "most=2", "TASK": "mention.py:Mention",
              "REWARD": "rare.py:Rare"}
@@ -82,21 +82,15 @@ def test_they_train_two_rollouts_and_evaluate(outside, tmp_path):
     settings = {**doors, "SAVE_PATH": str(run), "NUM_ROLLOUT": "2", "SAVE_INTERVAL": "1", "ROLLOUT_BATCH_SIZE": "2",
                 "LENGTH": "3", "RECIPE": str(ROOT / "recipes" / "pocket.env"), "POCKET_DATA": str(tmp_path / "data")}
 
-    def train(**changes):
-        done = subprocess.run(command, env={**os.environ, **settings, **changes}, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
-
-    table = train()
+    done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    table = done.stdout
     assert "| before | 3 | 200 | 0 | 0 |" in table and "| after-iter_0000001 | 3 | 200 | 0 | 0 |" in table
     assert '"headline":"mentioned"' in (run / "eval" / "before" / "3.jsonl").read_text()
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == 2 and all({"reward/mention", "reward/rare"} <= line.keys() for line in lines)
     assert lines[0]["reward/rare"] == pytest.approx(0.1) and lines[1]["reward/rare"] < 0.09
-    train(NUM_ROLLOUT="3", EVAL="0")
-    third = json.loads((run / "metrics.jsonl").read_text().splitlines()[2])
-    assert third["reward/rare"] < 0.09, "0.1 for each answer, were its state new"
-    assert (run / "reward_state" / "0000002").is_dir()
+    assert (run / "reward_state" / "0000001").is_dir()
 
 
 def test_both_readmes_show_the_same_commands():
