@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,19 +19,19 @@ from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
 from huggingface_hub.utils import validate_repo_id
 
 from .. import __version__
-from ..config import SETTINGS_FILE, Config, read_yaml
+from ..config import SETTINGS_FILE, Config
 from ..data.manifest import sha256_of
 from ..data.rows import DataError
 from ..data.training_file import training_files
 from ..system.errors import MemAgentError
 from ..system.files import write_atomically
 from ..system.text import markdown_cell, markdown_table, one_line
-from .hf_model import HUB_ERRORS
+from .hf_model import HUB_ERRORS, left_settings, shell_words
 
 CARD = "README.md"
 _TEMPLATE = Path(__file__).with_name("card.jinja")
 _BEGIN, _END, _NONE = "<!-- evaluation -->", "<!-- end of evaluation -->", "Not evaluated yet."
-_PATH = re.compile(r"(?<![\w./~-])~?(?:/[^\s/'\",;:=|()]+)+/?")
+_PATH = re.compile(r"(?<![\w./~-])[~.]{0,2}(?:/[^\s/'\",;:=|()]+)+/?")
 _CACHED = re.compile(r"/models--([^/]+)/snapshots/[^/]+/?$")
 PLACES = (
     "HOST", "SAVE_PATH", "DATA_ROOT", "TRACKER", "TRUST_REMOTE_CODE", "ANSWER_URL", "OVER_SAMPLING_BATCH_SIZE",
@@ -60,8 +59,7 @@ def card_of_run(run: Path, checkpoint: str, model: str | Path) -> str:
     Raises:
         ConfigError: the run's settings are damaged.
     """
-    source = run / SETTINGS_FILE
-    settings = read_yaml(source) if source.is_file() else {}
+    settings = left_settings(run)
     start = settings.get("HF_CKPT") or str(model)
     base = hub_id(start)
     name = base or Path(start).name
@@ -79,37 +77,28 @@ def card_of_run(run: Path, checkpoint: str, model: str | Path) -> str:
 
 
 def shown(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's settings that are not the default; paths by their last part."""
+    """A run's settings that are not the default; paths by their last part: ``b=/home/me/x.json`` is ``b=x.json``."""
     default = Config().to_mapping()
+    own = {name: settings.get(name, usual) for name, usual in default.items() if name not in PLACES}
     return {
-        name: _without_folders(settings[name]) for name, value in default.items()
-        if name not in PLACES and settings.get(name, value) != value
+        name: _PATH.sub(lambda found: Path(found[0]).name, value) if isinstance(value, str) else value
+        for name, value in own.items() if value != default[name]
     }
 
 
 def command(settings: Mapping[str, Any]) -> str:
     """The line that trains it again, from the same files."""
-    words = [f"{name}={shlex.quote(str(value))}" for name, value in shown(settings).items()]
-    return " \\\n".join([*words, "bash run-train.sh"])
+    return " \\\n".join([*shell_words(shown(settings)), "bash run-train.sh"])
 
 
 @cache
 def data_table(train_data: str) -> str:
     """The training files with size and SHA-256."""
-    files: list[Path] = []
-    with suppress(DataError):
-        files = [file for file in training_files(train_data) if file.is_file()]
-    if not files:
+    try:
+        rows = [[file.name, file.stat().st_size, f"`{sha256_of(file)}`"] for file in training_files(train_data)]
+    except (DataError, OSError):
         return f"`{Path(train_data).name}` was no longer on disk when this card was written."
-    rows = [[file.name, file.stat().st_size, f"`{sha256_of(file)}`"] for file in files]
     return markdown_table(["file", "bytes", "sha256"], rows, ("file", "sha256"))
-
-
-def _without_folders(value: Any) -> Any:
-    """``a=1,b=/tmp/private/x.json`` is ``a=1,b=x.json``."""
-    if isinstance(value, str) and value.startswith(("/", "~", "./", "../")):
-        return Path(value).name
-    return _PATH.sub(lambda found: Path(found[0]).name, value) if isinstance(value, str) else value
 
 
 def with_evaluation(card: str, table: str, results: Sequence[EvalResult], file: str | Path = CARD) -> str:
