@@ -48,11 +48,6 @@ def test_hooks_take_what_hosts_pass(path):
     assert all(p.default is not p.empty or p.kind is p.VAR_KEYWORD for p in extra)
 
 
-def test_evaluation_is_offered_as_a_keyword():
-    """Hosts pass it only where a parameter has that very name."""
-    assert inspect.signature(loaded("mem_agent.rollout.generate")).parameters["evaluation"].default is False
-
-
 # --- the data-parallel schedule -----------------------------------------------------------------------------------
 
 
@@ -117,27 +112,7 @@ MIXED = [
 ]
 
 
-@pytest.mark.parametrize("cap", [10, 25, 60, 1000])
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-@pytest.mark.parametrize("step", [8, 4, 2])
-def test_the_mixed_batch_is_schedulable(step, ranks, cap):
-    data = converted(MIXED, step, ranks)
-    steps = schedule(data, step, ranks, cap)
-    assert len(steps) == len(MIXED) // step
-    check(MIXED, data, steps)
-
-
-def test_rows_that_fill_their_bins_need_our_padding():
-    """The five rows alone are what the hosts' schedulers refuse; one masked row makes them divisible."""
-    samples = [trajectory(0, 0, 1.0, [(20, 5)] * 5)]
-    with pytest.raises(AssertionError, match="5 bins of one row each"):
-        schedule(converted(samples, 1, ranks=1), 1, ranks=2, cap=25)
-    data = converted(samples, 1, ranks=2)
-    assert len(data["tokens"]) == 6
-    check(samples, data, schedule(data, 1, ranks=2, cap=25))
-
-
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(10))
 def test_random_batches_are_schedulable(seed):
     rng = random.Random(seed)
     step, ranks = rng.choice([1, 2, 4, 8]), rng.choice([1, 2, 3, 4, 8])
