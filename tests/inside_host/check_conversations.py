@@ -1,6 +1,5 @@
 """Rows that are conversations, from the data file through the host's data source and loops to the ranks' data."""
 
-import copy
 import json
 
 import pytest
@@ -72,13 +71,3 @@ def test_a_rollout_asks_them_and_hands_rows_to_the_ranks(tmp_path):
     texts = sorted(shown(router), key=len)
     assert len(texts) == 4 and "1+1?" not in texts[0] and all("End in" in text for text in texts[1:])
     assert sum(text.endswith("So ") for text in texts) == 2
-
-
-def test_an_evaluation_asks_them_and_leaves_them_as_they_were(tmp_path):
-    path, prompts = conversations(tmp_path)
-    before = copy.deepcopy(prompts)
-    router = FakeRouter(default=Library())
-    with running_beside(router):
-        args = parse(tmp_path, router, "--eval-prompt-data", "sums", str(path), "--eval-interval", "1")
-        result = manager(args).eval_generate_rollout(args, 0, None, evaluation=True).data["sums"]
-    assert [s.prompt for s in result["samples"]] == before and result["truncated"] == [False] * 4

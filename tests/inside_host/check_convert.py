@@ -119,11 +119,6 @@ def test_the_mixed_batch(dp, cp, step, long):
     assert reduced(samples, ranks, cp) == pytest.approx({s.index: expected_weight(s) for s in samples})
 
 
-def test_advantages_of_the_mixed_batch_count_no_lost_or_removed_sibling():
-    advantages = {r["rollout_ids"]: r["rewards"] for r in rows_of(split(mixed(), 12)) if r["loss_masks"].any()}
-    assert advantages == {0: 0.5, 1: -0.5, 4: 0.0, 6: 0.0, 7: 0.0, 8: 0.0, 10: 0.25, 11: -0.25}
-
-
 @pytest.mark.parametrize("dp", [1, 2, 4])
 @pytest.mark.parametrize("vpp_group", [2, 4])
 def test_rows_that_fill_their_bins_under_a_virtual_pipeline(dp, vpp_group):
@@ -131,7 +126,7 @@ def test_rows_that_fill_their_bins_under_a_virtual_pipeline(dp, vpp_group):
     check(samples, 6, split(samples, 6, dp, vpp=2, vpp_group=vpp_group), dp, vpp_group)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(8))
 def test_random_batches(seed):
     rng = random.Random(seed)
     dp, cp, step = rng.choice([1, 2, 3, 4, 8]), rng.choice([1, 1, 2]), rng.choice([1, 2, 4, 8])

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 from mem_agent.tests.inside_host import host
 from mem_agent.tests.inside_host.host import contents, manager, module, no_object_store, parse
@@ -66,8 +65,3 @@ def test_a_reading_agent_has_a_row_for_each_turn(tmp_path):
     with no_object_store():
         taught, count = replies_of(contents(one.generate(0)))
     assert set(taught) == {"note 1<|im_end|>", "note 2<|im_end|>", "\\boxed{red}<|im_end|>"} and count == 12
-
-
-def test_a_rollout_of_which_nothing_can_be_taught_ends_the_job(tmp_path):
-    with no_object_store(), pytest.raises(MemAgentError, match="all 4 trajectories of a rollout failed"):
-        given(tmp_path, [row(1)] * 4, AGENT="single").generate(0)
