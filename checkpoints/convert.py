@@ -30,7 +30,7 @@ from .bridge import build_bridge, expected_tensors, to_hf
 from .folders import CheckpointError, number_of, numbered, resolve
 from .hf_folder import write_model
 from .hf_model import local_folder, settings_of_run
-from .model_card import CARD, add_push_arguments, card_of_run, check_push, push
+from .model_card import CARD, add_push_arguments, card_of_run, push
 from .torch_dist import ModelTensors
 
 
@@ -67,8 +67,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.all and (args.output or args.push_to_hub):
         raise CheckpointError("SINGLE_ITER=all (--all) writes several folders: leave out OUTPUT (--output) and "
                               "PUSH_TO_HUB (--push-to-hub)")
-    if args.push_to_hub:
-        check_push(args.push_to_hub)
     run, hf_dir = Path(args.input), local_folder(args.hf, weights=False)
     names = [f"iter_{int(name):07d}" if name.isdecimal() else name for name in args.average or [args.iteration]]
     sources = (numbered(run) if args.all else []) or [resolve(run / name) for name in names]

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
-from huggingface_hub.utils import validate_repo_id
 
 from .. import __version__
 from ..config import SETTINGS_FILE, Config
@@ -151,28 +149,18 @@ def add_push_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--private", action="store_true", help="make a new repository of --push-to-hub private")
 
 
-@contextmanager
-def _hub(repo: str) -> Iterator[HfApi]:
-    """Raises MemAgentError for a bad name, a missing login or an unreachable hub."""
+def push(folder: Path, repo: str, *, private: bool) -> str:
+    """The address of the repository that has ``folder`` as its newest commit.
+
+    Raises:
+        MemAgentError: a bad name, no login or no hub.
+    """
     try:
-        yield HfApi()
+        url = HfApi().create_repo(repo, private=private, exist_ok=True)
+        HfApi().upload_folder(repo_id=url.repo_id, folder_path=folder, commit_message=f"{folder.name}, from mem_agent")
+        return str(url)
     except HUB_ERRORS as error:
         reason = one_line(str(error).partition("Bearer ")[0], 200)  # without the token
         raise MemAgentError(
             f"--push-to-hub {repo}: {reason}; check ORG/NAME, HF_TOKEN (or `hf auth login`) and HF_ENDPOINT; "
-            f"mem-agent card MODEL --push-to-hub {repo} uploads a model that is there") from None
-
-
-def check_push(repo: str) -> None:
-    """Before any work is done. Raises MemAgentError."""
-    with _hub(repo) as api:
-        validate_repo_id(repo)
-        api.whoami()
-
-
-def push(folder: Path, repo: str, *, private: bool) -> str:
-    """The address of the repository that has ``folder`` as its newest commit. Raises MemAgentError."""
-    with _hub(repo) as api:
-        url = api.create_repo(repo, private=private, exist_ok=True)
-        api.upload_folder(repo_id=url.repo_id, folder_path=folder, commit_message=f"{folder.name}, from mem_agent")
-    return str(url)
+            f"mem-agent card {folder} --push-to-hub {repo} tries again") from None

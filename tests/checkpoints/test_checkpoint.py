@@ -151,13 +151,6 @@ def test_prune_keeps_the_newest_and_always_the_latest(tmp_path, there, tracker, 
     assert not list(tmp_path.glob(".iter_*"))
 
 
-def test_a_tracker_that_names_no_checkpoint_is_said_with_those_that_are_there(tmp_path):
-    (tmp_path / "iter_0000004").mkdir()
-    (tmp_path / folders.TRACKER).write_text("5")
-    with pytest.raises(CheckpointError, match="iter_0000004"):
-        folders.latest(tmp_path)
-
-
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 

@@ -152,16 +152,6 @@ def test_a_key_reaches_the_server_and_no_record(run, rows, chat, monkeypatch, ca
 # --- scorers --------------------------------------------------------------------------------------------------------
 
 
-def test_a_judge_scores_the_answers(run, rows, chat):
-    def verdict(body, number):
-        _, judged, reply = asked(body).rpartition("Reply:")
-        return f'{{"score": {int("Lyon0" in reply)}}}' if judged else reader(body, number)
-
-    chat.answer = verdict
-    assert score(run("scorer=judge"), [ranked(rows[0], naming(3), 0, 0)]) == [1.0]
-    assert len(chat.bodies) == 2 * 7
-
-
 # --- warm-up --------------------------------------------------------------------------------------------------------
 
 
@@ -186,22 +176,6 @@ def test_the_warm_up_asks_nobody_and_ends_by_the_rollouts(run, rows, chat):
     ]
     told = rewards.metrics(HostArgs.of(args))
     assert (told["answers/alpha"], told["answers/beta"]) == (1.0, 0.0)
-
-
-def test_a_resumed_run_goes_on_as_if_it_had_not_ended(run, rows, chat):
-    whole = rollouts(run("beta=1 warmup=1 anneal=3"), rows[0], range(5))
-    resumed = []
-    for number in range(5):
-        rewards.RUNS.clear()
-        args = run("beta=1 warmup=1 anneal=3", save_path=run().save + "-resumed")
-        rewards.prepare(HostArgs.of(args), number)
-        resumed += rollouts(args, rows[0], [number])
-    assert resumed == whole
-
-
-def test_alpha_0_needs_no_chat_model(run, rows):
-    args = run("alpha=0 beta=1", answer_url="")
-    assert score(args, [ranked(rows[0], naming(3), 0, 0), ranked(rows[0], "no", 1, 0)], 0) == [1.0, -1.0]
 
 
 # --- settings -------------------------------------------------------------------------------------------------------

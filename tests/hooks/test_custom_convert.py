@@ -43,15 +43,6 @@ def test_a_failure_is_one_masked_row_outside_the_statistics(status):
     assert data["rewards"][0] == 0.5  # mean of 1 and 0, not of 1, 0 and 0
 
 
-def test_removed_samples_train_nothing_and_are_in_no_statistic():
-    """A stale trajectory is treated as a failed one."""
-    stale = trajectory(0, reward=1.0, remove_sample=True)
-    data = convert([stale, trajectory(1, reward=0.0), trajectory(2, reward=1.0)])
-    assert [sum(m) for m in data["loss_masks"]] == [0, 0, 3, 2, 3, 2]
-    assert data["rewards"][2:] == [-0.5, -0.5, 0.5, 0.5] and data["rollout_mask_sums"][:2] == [0, 0]
-    assert data["raw_reward"] == [1.0, 1.0, 0.0, 0.0, 1.0, 1.0]  # what hosts log is what was earned
-
-
 def test_rows_of_each_step_are_padded_to_the_data_parallel_size():
     batch = [trajectory(i, group=i // 2, reward=i % 2, lengths=(2,) * (i + 1)) for i in range(4)]
     data = convert(batch, data_parallel_size=4, global_batch_size=2)  # steps of 3 and 7 rows

@@ -77,12 +77,6 @@ def test_every_mix_is_survived_and_said_in_one_line(caplog, size):
         assert log_eval(1, args, {"d": {"rewards": [0.0] * size, "samples": samples}}, extra) is False
 
 
-def test_an_args_without_attributes_will_do():
-    """The hosts' own contract tests call hooks so."""
-    assert log_rollout(3, type("Args", (), {})(), [written()], {}, 0.5) is False
-    assert log_eval(4, type("Args", (), {})(), {"d": {"rewards": [1.0], "samples": [written()]}}, {}) is False
-
-
 def test_several_answers_to_a_question_are_told_by_the_best_and_by_pass_at_k():
     """Rewards have parts for form; what an answer was worth to its task is 0 or 1."""
     def answer(accuracy, reward):

@@ -4,7 +4,7 @@ import pytest
 
 from mem_agent.hooks.metrics import find_golds, rollout_metrics
 from mem_agent.hooks.sample import MemoryRecord
-from mem_agent.tests.helpers.samples import foreign, trajectory, turn
+from mem_agent.tests.helpers.samples import trajectory, turn
 
 
 def written(golds=(False, True), tokens=10, cached=0, group=0, reward=1.0, status="completed", **fields):
@@ -63,15 +63,6 @@ def test_only_trajectories_that_ended_by_themselves_are_in_the_means():
     metrics = rollout_metrics(samples)
     assert (metrics["trajectories"], metrics["failed/timeout"], metrics["aborted"]) == (4, 1, 1)
     assert metrics["reward"] == 0.5 and metrics["turns"] == 2.0 and metrics["gold_in_memory/last"] == 0.5
-
-
-def test_samples_of_another_hook_count_with_their_reward_only():
-    samples = [written(reward=1.0), foreign(reward=0.0), foreign(reward=None), foreign("failed"),
-               foreign(reward=0.0, train_metadata={"turns": 3})]
-    metrics = rollout_metrics(samples)
-    assert metrics["trajectories"] == 5 and metrics["failed/unknown"] == 1
-    assert metrics["reward"] == 1 / 3  # 1, 0 and 0; the sample without a reward is in no mean
-    assert metrics["turns"] == 3.0
 
 
 def test_accuracy_and_what_an_agent_counts_are_means_of_those_who_tell():

@@ -169,15 +169,6 @@ def test_a_killed_run_gives_the_rewards_of_an_unbroken_one(killed, prepares, tmp
     assert given == UNBROKEN
 
 
-def test_a_rollout_that_is_sampled_again_starts_from_the_one_before_it(tmp_path):
-    for number in range(3):
-        novel(args(tmp_path), answers(*ROLLOUTS[number]), number)
-    for _ in range(2):  # in this process, then in another
-        assert novel(args(tmp_path), answers(*ROLLOUTS[2]), 2) == UNBROKEN[2]
-        rewards.RUNS.clear()
-    assert novel(args(tmp_path), answers("red", "red"), 0) == [1, 1]  # from the start: no state
-
-
 def play(tmp_path, first, last, checkpoints=()):
     for number in range(first, last + 1):
         log(args(tmp_path), answers("red"), number)

@@ -67,13 +67,6 @@ def test_a_log_prob_stays_with_its_token_from_the_engine_to_the_training_row(che
     assert done.rollout_log_probs == log_probs_of(replies[-1])
 
 
-def test_a_failed_or_aborted_trajectory_keeps_the_memories_it_had(checkpoint):
-    done = run(FakeRouter([encode("red"), 400]), checkpoint, sample())
-    assert [m["gold"] for m in done.train_metadata["memories"]] == [True] and len(done.train_metadata["turns"]) == 1
-    assert done.status is Sample.Status.FAILED and done.train_metadata["failure"] == "rejected"
-    assert run(FakeRouter(), checkpoint, sample(prompt=" ")).train_metadata["memories"] == []
-
-
 def test_siblings_share_the_routing_key_of_each_chunk(checkpoint):
     router = FakeRouter(default=encode("x"))
     run(router, checkpoint, *(sample("UJXYZW" * 3, index=i, group_index=7) for i in range(4)))
@@ -100,13 +93,6 @@ def test_a_bad_configuration_does_raise(checkpoint):
         run(FakeRouter(default=encode("x")), checkpoint, sample(), partial_rollout=True)
     with pytest.raises(ConfigError, match="the tokenizer of /nowhere cannot be used"):
         run(FakeRouter(default=encode("x")), "/nowhere", sample())
-
-
-def test_a_reward_key_is_honoured_by_every_sample(checkpoint):
-    failed = run(FakeRouter(default=400), checkpoint, sample(), reward_key="score")
-    assert failed.reward == {"score": 0.0}
-    args = SimpleNamespace(reward_key="score")
-    assert asyncio.run(rollout.reward_func(args, sample(response="\\boxed{red}"))) == {"score": 1.0}
 
 
 def test_documents_by_id_come_from_the_store_beside_the_training_file(checkpoint, tmp_path):
@@ -165,16 +151,6 @@ def test_contract_call_with_bare_args_and_sample():
     assert done.status is Sample.Status.FAILED
 
 
-def reward(thing):
-    return asyncio.run(rollout.reward_func(SimpleNamespace(), thing))
-
-
-def test_reward_uses_all_golds_and_falls_back_to_the_label():
-    assert reward(sample(response="\\boxed{b}", metadata={"ground_truth": ["a", "b"]})) == 1.0
-    assert reward(sample(response="\\boxed{b}", metadata={}, label="b")) == 1.0
-    assert reward(sample(response="\\boxed{b}", metadata={}, label=None)) == 0.0
-
-
 GATED = {"AGENT": "gated", "MEM_MAX_MEMORY": 24}
 
 
@@ -221,13 +197,6 @@ def test_a_group_is_kept_where_usable_rewards_differ(group, kept):
     args = SimpleNamespace(mem_agent={"SAVE_PATH": f"/nowhere/{group}"})
     assert rollout.nonzero_std(args, made) is kept
     assert rollout.nonzero_std(args, [[one, one] for one in made]) is kept  # a fan-out counts once
-
-
-def test_turn_rewards_count_for_the_filter_where_they_train():
-    made = [samples.trajectory((samples.turn(state_rewards={"update": worth}),)) for worth in (0.0, 1.0)]
-    for alpha, kept in (("0.8", True), ("1", False)):
-        settings = {"AGENT": "rememr1", "AGENT_ARGS": f"alpha={alpha}"}
-        assert rollout.nonzero_std(SimpleNamespace(mem_agent=settings), made) is kept
 
 
 def test_a_run_of_equal_groups_ends(monkeypatch):

@@ -15,7 +15,6 @@ from mem_agent.hooks.sample import Record, Sample, write_record
 from mem_agent.hooks.traces import Teller
 from mem_agent.rollout_client import Dialect, Endpoint, close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
-from mem_agent.tests.helpers.samples import foreign
 from mem_agent.tests.helpers.scripted import QUESTION, VOCABULARY, read
 from mem_agent.tests.helpers.tiny_tokenizer import encode
 from mem_agent.traces.trace import Trace, TraceDocument, read_traces, trace_files
@@ -67,12 +66,6 @@ def test_a_turn_tells_what_it_was_shown_and_what_was_remembered_after_it(replies
     ] == expected
     assert [turn.reply for turn in trace.turns] == replies and not any(turn.prompt for turn in trace.turns)
     assert trace.response == "x" and trace.agent == settings.get("agent", "memagent")
-
-
-def test_a_turn_in_words_of_its_own_is_kept_with_its_prompt():
-    document, trace = told(["x"], 0, agent="chat")
-    (only,) = trace.turns
-    assert document is None and only.prompt.startswith(f"user\n{QUESTION}\nassistant\n")
 
 
 # --- which are kept -----------------------------------------------------------------------------------------------
@@ -140,15 +133,6 @@ def test_older_rollouts_are_thinned_and_a_failure_is_counted(checkpoint, tmp_pat
     (tmp_path / "trajectories").rename(tmp_path / "moved")
     (tmp_path / "trajectories").write_text("in the way")
     assert [logged(number, args, samples) for number in range(2, 4)] == [0, 1]
-
-
-def test_failures_are_kept_and_samples_of_another_hook_are_not(checkpoint, tmp_path):
-    args, samples = sampled(checkpoint, tmp_path, 1)
-    failed = asyncio.run(rollout.generate(args, Sample(" ", group_index=0, index=9), {}))
-    logged(0, args, [*samples, failed, foreign(index=10, group_index=5, rollout_log_probs=[-0.1])])
-    (*_, last) = kept = traces_of(tmp_path, "rollout_000000")[1]
-    assert len(kept) == 3
-    assert (last.outcome, last.failure, last.reward, last.turns) == ("failed", "no_context", None, ())
 
 
 def test_rollouts_and_evaluations_keep_within_their_bounds(checkpoint, tmp_path, monkeypatch):
