@@ -12,8 +12,7 @@ from safetensors.torch import save_file
 from torch.distributed.checkpoint import FileSystemWriter, save_state_dict
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mem_agent.checkpoints import average, checkpoint, convert, hf_folder, hf_model
-from mem_agent.checkpoints import hf_to_torch_dist as release
+from mem_agent.checkpoints import average, checkpoint, convert, hf_folder
 from mem_agent.checkpoints.bridge import build_bridge, expected_tensors
 from mem_agent.checkpoints.folders import TRACKER, CheckpointError
 from mem_agent.checkpoints.hf_folder import HfTensors, UnsupportedModel
@@ -211,22 +210,6 @@ def test_the_layout_is_that_of_the_hosts_own_tool(tmp_path):
     asked = [f"{'mlp' if 'fc' in module else 'self_attention'}.{module}" for module in layer]
     names = {f"decoder.layers.{module}._extra_state/shard_{i}_2" for module in asked for i in range(2)}
     assert states == names | {"decoder.final_layernorm._extra_state/shard_0_1"}
-
-
-def test_a_release_is_replaced_when_forced_and_by_a_whole_one_and_a_run_never(run, tmp_path, monkeypatch, capsys):
-    model, save_path, _ = run
-    monkeypatch.setattr(hf_model, "snapshot_download", lambda name, **_: str(model) if name == "Org/Name" else "")
-    arguments = ["--hf", "Org/Name", "--output", str(tmp_path / "out")]
-    assert [release.main(each) for each in (arguments, arguments, [*arguments, "--force"])] == [0, 1, 0]
-    before = (tmp_path / "out" / "release" / "__0_0.distcp").read_bytes()
-    monkeypatch.setattr(release, "from_hf", full)
-    assert release.main([*arguments, "--force"]) == 1
-    assert "No space left on device" in capsys.readouterr().err
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [TRACKER, "release"]
-    assert (tmp_path / "out" / "release" / "__0_0.distcp").read_bytes() == before
-    with pytest.raises(CheckpointError, match="run"):
-        write_release(model, save_path, force=True)
-    assert (save_path / TRACKER).read_text() == "3"
 
 
 # --- the mean of several --------------------------------------------------------------------------------------------

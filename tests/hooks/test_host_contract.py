@@ -1,9 +1,4 @@
-"""What slime and vime require of our hooks, restated without them: how hooks are called, and what the schedule takes.
-
-``schedule`` is written from the hosts' rules, not from their code; ``test_hosts`` runs their code where it is at hand.
-Calls with an attribute-less ``args`` are in ``test_custom_convert`` and ``test_rollout``, the log hooks' in
-``test_rollout_log``.
-"""
+"""What slime and vime require of our hooks, restated without them; ``test_hosts`` runs their own code."""
 
 import asyncio
 import importlib
@@ -16,9 +11,7 @@ from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks.sample import Sample
 from mem_agent.rollout import nonzero_std
 from mem_agent.rollout_client import close_clients
-from mem_agent.tests.helpers import samples
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
-from mem_agent.tests.helpers.samples import turn
 from mem_agent.tests.helpers.tiny_tokenizer import encode
 
 # --- how hooks are named and called -------------------------------------------------------------------------------
@@ -47,40 +40,9 @@ def test_hooks_take_what_hosts_pass(path):
     assert all(p.default is not p.empty or p.kind is p.VAR_KEYWORD for p in extra)
 
 
-def trajectory(index, group, reward, turns, status="completed", **fields):
-    """``turns`` are pairs of prompt and reply lengths."""
-    records = [turn(reply, prompt=prompt) for prompt, reply in turns]
-    return samples.trajectory(records, status, index=index, group_index=group, reward=reward, **fields)
-
-
 def converted(samples, step, ranks, **args):
     given = {"mem_agent": {}, "data_parallel_size": ranks, "global_batch_size": step, "use_dynamic_batch_size": True}
     return custom_convert(SimpleNamespace(**given | args), samples)
-
-
-MIXED = [
-    trajectory(0, 0, 1.0, [(20, 5)]), trajectory(1, 0, 0.0, [(20, 5)] * 12),
-    trajectory(2, 0, 0.0, [(20, 5)] * 3, "failed"), trajectory(3, 0, 0.0, [(20, 5)] * 4, "aborted"),
-    trajectory(4, 1, 1.0, [(20, 5)] * 5), trajectory(5, 2, 1.0, [(20, 5)] * 2, "truncated"),
-    trajectory(6, 2, 1.0, [(20, 5)] * 7, remove_sample=True), trajectory(7, 3, 0.0, [], "failed"),
-]
-
-
-# --- rows ---------------------------------------------------------------------------------------------------------
-
-
-def test_columns_are_what_hosts_turn_into_tensors():
-    """A prompt token before every response, whole numbers where hosts want them, floats elsewhere, no None."""
-    data = converted(MIXED, 8, 3)
-    for tokens, length, mask, log_probs in zip(
-        data["tokens"], data["response_lengths"], data["loss_masks"], data["rollout_log_probs"], strict=True
-    ):
-        assert 0 < length < len(tokens) and len(mask) == len(log_probs) == length
-        assert {type(value) for value in [*tokens, *mask, length]} == {int} and {*mask} <= {0, 1}
-        assert {type(value) for value in log_probs} == {float}
-    assert {type(value) for value in data["rewards"]} == {float}
-    for name in ("truncated", "rollout_mask_sums", "rollout_ids", "sample_indices", "raw_reward"):
-        assert {type(value) for value in data[name]} <= {int, float}, name
 
 
 # --- all hooks in the hosts' order --------------------------------------------------------------------------------

@@ -125,24 +125,6 @@ def test_the_hosts_abort_flag_ends_the_trajectory(checkpoint, monkeypatch, modul
     assert done.status is Sample.Status.ABORTED and len(router.requests) == 1 and done.remove_sample
 
 
-def test_cancellation_is_not_swallowed(checkpoint):
-    async def main():
-        async with running(FakeRouter(default="hang")) as router:
-            args = SimpleNamespace(hf_checkpoint=checkpoint, vllm_router_ip="127.0.0.1",
-                                   vllm_router_port=router.port, mem_agent=SETTINGS)
-            task = asyncio.ensure_future(rollout.generate(args, sample(), SAMPLING))
-            while not router.requests and not task.done():
-                await asyncio.sleep(0.01)
-            task.cancel()
-            try:
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-            finally:
-                await close_clients()
-
-    asyncio.run(main())
-
-
 def test_contract_call_with_bare_args_and_sample():
     """The hosts' own contract test: no tokenizer, no router, empty metadata, three sampling keys at most."""
     done = asyncio.run(rollout.generate(SimpleNamespace(partial_rollout=False), Sample(index=0, prompt="prompt"),
@@ -208,21 +190,6 @@ def test_a_run_of_equal_groups_ends(monkeypatch):
         False, False, False, True, False, False, False]
     with pytest.raises(ConfigError, match="DYNAMIC_FILTER"):
         rollout.nonzero_std(args, equal)
-
-
-def test_an_asynchronous_worker_is_given_a_failure_in_place_of_an_error_that_it_would_swallow(monkeypatch):
-    def refuse(host):
-        raise ConfigError("ANSWER_KEY")
-
-    monkeypatch.setattr(rollout.rewards, "reward_for", refuse)
-    for asynchronous in ("0", "1"):
-        one = samples.trajectory(samples.turns_of((2,)), reward=None)
-        args = SimpleNamespace(mem_agent={"FULLY_ASYNC": asynchronous})
-        if asynchronous == "0":
-            with pytest.raises(ConfigError, match="ANSWER_KEY"):
-                asyncio.run(rollout.reward_func(args, one))
-        else:
-            assert asyncio.run(rollout.reward_func(args, one)) == 0.0 and one.status is Sample.Status.FAILED
 
 
 def test_a_run_of_nothing_but_failures_ends():

@@ -1,16 +1,14 @@
 """A cluster's job and its rehearsal: what is kept, what is changed, and that the page says so."""
 
-import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from mem_agent.config import Config, ConfigError
+from mem_agent.config import Config
 from mem_agent.rehearsal import rehearsal_plan, rehearse
 from mem_agent.rehearsal.page import GAP, Seen, deviations, faults, report
-from mem_agent.rehearsal.rehearsal_plan import plan_rehearsal, prepared_megatron
+from mem_agent.rehearsal.rehearsal_plan import plan_rehearsal
 from mem_agent.tests.helpers.fake_host import make_model, settings
 
 
@@ -115,27 +113,3 @@ def test_what_the_cluster_would_refuse_is_said_and_a_dry_run_leaves_nothing(
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
     assert ["on the cluster" in line and problem in line for line in lines] == ([True] if problem else [])
     assert not Path(found.here.config.save_path).exists()
-
-
-def test_megatron_is_taken_at_the_hosts_commit_with_its_patches(tmp_path):
-    clone, docker = tmp_path / "clone", tmp_path / "slime" / "docker"
-    file = clone / "megatron" / "core.py"
-    for folder in (file.parent, docker / "patch" / "latest"):
-        folder.mkdir(parents=True)
-
-    def git(text, *arguments):
-        file.write_text(text)
-        command = ["git", "-C", clone, "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-    git("as pinned\n", "init")
-    git("as pinned\n", "add", ".")
-    git("as pinned\n", "commit", "-m", "pinned")
-    pinned = git("as pinned\n", "rev-parse", "HEAD")
-    (docker / "patch" / "latest" / "megatron.patch").write_text(git("patched\n", "diff"))
-    git("newer\n", "commit", "-am", "newer")
-    for commit in (pinned, pinned, "0" * 40):
-        (docker / "Dockerfile").write_text(f"ARG MEGATRON_COMMIT={commit}")
-        with pytest.raises(ConfigError, match="MEGATRON_ROOT") if commit != pinned else nullcontext():
-            made = prepared_megatron(tmp_path / "slime", str(clone), tmp_path / "home")
-        assert (made / "megatron" / "core.py").read_text() == "patched\n" and file.read_text() == "newer\n"
