@@ -124,7 +124,8 @@ def load(save_path: str | Path, trainer: Any) -> dict[str, Any]:
             return _load(folder, trainer)
         except DamagedCheckpoint as error:
             logger.warning("%s; going on from the checkpoint before it", error)
-    raise CheckpointError(f"{save_path}: no readable checkpoint; restore a copy, or start in another SAVE_PATH")
+            last = error
+    raise CheckpointError(f"{last}; no earlier one is readable; restore a copy, or start over in another SAVE_PATH")
 
 
 def _load(folder: Path, trainer: Any) -> dict[str, Any]:
@@ -206,7 +207,7 @@ def _sharded_state(trainer: Any, *, with_optimizer: bool, loading: bool) -> dict
 
 def _form(trainer: Any) -> str:
     """The settings that its tensors and their number format follow from."""
-    return f"LORA_RANK={trainer.lora_rank} TRAIN_DTYPE={str(trainer.bridge.dtype).removeprefix('torch.')}"
+    return f"TRAIN_DTYPE={str(trainer.bridge.dtype).removeprefix('torch.')} LORA_RANK={trainer.lora_rank}"
 
 
 def hosts_args(bridge: LocalBridge) -> argparse.Namespace:

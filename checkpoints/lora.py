@@ -106,10 +106,14 @@ def _projections(model: Any) -> Iterator[tuple[str, Any, list[int]]]:
             yield f"decoder.layers.{layer}.{name}", block.get_submodule(name), of_rows
 
 
+def adapters(model: Any) -> list[Adapter]:
+    return [module for module in model.modules() if isinstance(module, Adapter)]
+
+
 @contextlib.contextmanager
 def adapters_off(model: Any) -> Iterator[None]:
     """The model as it was before it had any, for as long as the block lasts."""
-    found = [module for module in model.modules() if isinstance(module, Adapter)]
+    found = adapters(model)
     for adapter in found:
         adapter.on = False
     try:
