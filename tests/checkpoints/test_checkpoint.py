@@ -1,6 +1,5 @@
 """Resuming is exact, a failed write leaves the last good checkpoint as it was, damage is noticed and said."""
 
-import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,18 +55,6 @@ def test_a_resumed_run_continues_bit_for_bit(model, tmp_path, steps):
     assert checkpoint.load(tmp_path, resumed) == STATE
     assert train(resumed, rows, 2) == continued and same_weights(resumed, trainer)
     assert continued[0]["lr"] == pytest.approx(config.lr * steps / 10)
-
-
-def test_the_layout_is_that_of_the_hosts(trained):
-    _, save_path = trained
-    assert sorted(p.name for p in save_path.iterdir()) == ["iter_0000007", "latest_checkpointed_iteration.txt"]
-    assert (save_path / "latest_checkpointed_iteration.txt").read_text() == "7"
-    folder = save_path / "iter_0000007"
-    assert json.loads((folder / "metadata.json").read_text())["sharded_backend"] == "torch_dist"
-    common = torch.load(folder / "common.pt", weights_only=False)
-    assert (common["iteration"], common["checkpoint_version"]) == (7, 3.0)
-    args = common["args"]
-    assert (args.num_layers, args.num_attention_heads, args.num_query_groups, args.kv_channels) == (2, 2, 1, 32)
 
 
 def test_training_starts_from_a_checkpoint_of_this_pack_or_of_a_host(trained, tmp_path):

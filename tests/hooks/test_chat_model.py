@@ -8,7 +8,6 @@ import pytest
 
 from mem_agent.agents.records import FailureKind
 from mem_agent.hooks.chat_model import ChatClient, ChatFailed, ChatSettings
-from mem_agent.system.server_url import key_from
 from mem_agent.tests.helpers.fake_chat import FakeChat, Raw, chat_server
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
@@ -100,8 +99,3 @@ def test_a_server_elsewhere_is_asked_through_the_proxy_of_the_environment(monkey
         monkeypatch.setenv("HTTP_PROXY", chat.url)
         monkeypatch.setenv("http_proxy", chat.url)
         assert ask(chat, url="http://chat.invalid/v1", retries=0)[1] == ["yes"]
-
-
-def test_the_first_key_that_is_there():
-    env = {"API_KEY": " ", "OPENAI_API_KEY": "o", "ANSWER_KEY": "a"}
-    assert key_from(env) == "o" and key_from(env, ("ANSWER_KEY", "API_KEY")) == "a" and key_from({}) == ""

@@ -55,14 +55,6 @@ def counted(batch, settings=(), **args):
     return row_counts(SimpleNamespace(mem_agent=dict(settings), **args), batch)
 
 
-def test_rows_are_counted_as_they_are_made():
-    batch = [trajectory(i, group=i // 2, reward=i % 2, lengths=(2,) * (i + 1)) for i in range(4)]
-    batch[1] = trajectory(1, status="failed", lengths=(2, 2))
-    # Steps of 1 + 1 (the failure's placeholder) and 3 + 4 rows, each filled up to a multiple of 4.
-    assert counted(batch, data_parallel_size=4, global_batch_size=2) == {"rows": 4 + 8, "padding_rows": 2 + 1}
-    assert len(convert(batch, data_parallel_size=4, global_batch_size=2)["tokens"]) == 12
-
-
 def test_contract_call_with_attribute_less_args():
     """The hosts' own contract test: no args, two batch of another generate hook, no group, no log-probs."""
     batch = [Sample(index=i, reward=0.5, tokens=[i, i + 1], response_length=2, loss_mask=[1, 1],
