@@ -119,7 +119,7 @@ def load(save_path: str | Path, trainer: Any) -> dict[str, Any]:
     """
     newest = newest_of_run(save_path) or resolve(save_path)
     number_of(newest)  # raises for a converted model
-    for folder in reversed(numbered(save_path, newest)):
+    for folder in reversed(numbered(newest.parent, newest)):
         try:
             return _load(folder, trainer)
         except DamagedCheckpoint as error:

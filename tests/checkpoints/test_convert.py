@@ -3,7 +3,9 @@
 import json
 import pickle
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -137,9 +139,22 @@ def test_an_existing_output_is_replaced_only_when_forced_and_by_a_whole_one(run,
         convert.convert(save_path, tmp_path / "out", tmp_path / "out", force=True)
 
 
-def test_metadata_that_would_run_code_is_refused(run, tmp_path):
+class OfMegatron:
+    """Pickled into the metadata by reference to a module that the reader does not have."""
+
+    __module__ = "megatron.of_the_future"
+
+
+def test_metadata_with_unknown_classes_of_megatron_is_read_and_such_as_would_run_code_refused(
+    run, tmp_path, monkeypatch
+):
     source = shutil.copytree(run[1] / "iter_0000003", tmp_path / "iter_0000003")
     metadata = pickle.loads((source / ".metadata").read_bytes())
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, OfMegatron.__module__, SimpleNamespace(OfMegatron=OfMegatron))
+        metadata.planner_data = OfMegatron()
+        (source / ".metadata").write_bytes(pickle.dumps(metadata))
+    convert.convert(source, run[0], tmp_path / "out")
     metadata.planner_data = Attack(tmp_path / "victim")
     (source / ".metadata").write_bytes(pickle.dumps(metadata))
     with pytest.raises(CheckpointError, match=r"\.metadata"):

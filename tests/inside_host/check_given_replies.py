@@ -19,10 +19,6 @@ def row(number, **metadata):
     return {"prompt": f"problem {number}?", "label": None, "metadata": metadata}
 
 
-def read(replies):
-    return row(9, context="QWZJ" * 2, replies=replies)
-
-
 def given(folder, rows, **settings):
     path = folder / "train.jsonl"
     path.write_text("".join(json.dumps(one) + "\n" for one in rows))
@@ -58,10 +54,3 @@ def test_each_rank_gets_its_rows_of_given_replies(tmp_path, logged):
     assert all(set(mask) == {1} for mask in taught.values())
     assert logged[0]["rollout/memory/failed/no_reply"] == 1 and logged[0]["rollout/memory/trajectories"] == 4
     assert "rollout/memory/reward" not in logged[0]
-
-
-def test_a_reading_agent_has_a_row_for_each_turn(tmp_path):
-    one = given(tmp_path, [read(["note 1", "note 2", "\\boxed{red}"])] * 4, MEM_MAX_MEMORY=32, MEM_CHUNK_TOKENS=4)
-    with no_object_store():
-        taught, count = replies_of(contents(one.generate(0)))
-    assert set(taught) == {"note 1<|im_end|>", "note 2<|im_end|>", "\\boxed{red}<|im_end|>"} and count == 12

@@ -63,7 +63,6 @@ def train(folder, library, *flags, questions=5, inline=True):
 
 
 OVERSAMPLED = (*FILTER, "--n-samples-per-prompt", "3", "--over-sampling-batch-size", "5")
-ONE_OF = ("--rollout-batch-size", "1", "--over-sampling-batch-size")
 
 
 @pytest.mark.parametrize("inline", [True, False], ids=["context", "context_id"])
@@ -89,14 +88,6 @@ def test_an_aborted_trajectory_sends_nothing_more(tmp_path):
     _, router, _ = train(tmp_path, library, *FILTER, "--over-sampling-batch-size", "4", questions=4)
     assert nothing_after_an_abort(router)
     assert {turns: n for turns, n in library.turns.items() if turns[0] == 1} == {(1, "first"): 2, (1, "later"): 2}
-
-
-def test_an_abort_reaches_requests_that_wait_for_a_slot(tmp_path, monkeypatch):
-    """Eight trajectories, four connections, two of them held: those that wait at the abort are not sent after it."""
-    monkeypatch.setitem(host.SETTINGS, "MEM_CONCURRENCY", 4)
-    library = Library({1: held})
-    _, router, _ = train(tmp_path, library, *ONE_OF, "4", questions=4)
-    assert nothing_after_an_abort(router)
 
 
 def nothing_after_an_abort(router):
