@@ -46,7 +46,7 @@ from tqdm import tqdm
 from . import rollout
 from .agents import agent_class
 from .agents.records import Outcome
-from .checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_serving_length
+from .checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_engine_length
 from .config import Config, ConfigError
 from .evaluation.baselines import OnePromptMode
 from .evaluation.connect import back, connect
@@ -249,7 +249,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _on_own_engines(config: Config, model: Path, output: Path) -> None:
     """NUM_ENGINES engines for as long as answers are missing."""
-    config = with_serving_length(config, model, load_vocabulary(model, config.trust_remote_code))
+    config = with_engine_length(config, model, load_vocabulary(model, config.trust_remote_code), config.eval_mode)
     if not (missing := missing_answers(config, model, output)):
         print(f"{output} has all answers", file=sys.stderr)
         return

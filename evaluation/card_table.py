@@ -15,15 +15,7 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult
 
-from ..checkpoints.model_card import (
-    CARD,
-    add_push_arguments,
-    check_push,
-    push,
-    read_card,
-    with_evaluation,
-    write_card,
-)
+from ..checkpoints.model_card import CARD, add_push_arguments, push, read_card, with_evaluation, write_card
 from ..system.one_line_errors import one_line_errors
 from ..system.text import markdown_table
 from .results import read_results
@@ -76,8 +68,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if not options.results and not options.push_to_hub:
         parser.error("nothing to do: give --results, --push-to-hub, or both")
-    if options.push_to_hub:
-        check_push(options.push_to_hub)
     read_card(options.model)
     if options.results:
         add_evaluation(options.model, options.results)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_serving_length
+from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_engine_length
 from ..config import Config, ConfigError
 from ..system.command_line_types import port_number
 from ..system.files import write_atomically
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(model_says, file=sys.stderr)
     if options.num_engines is not None:
         config = config.replace(num_engines=options.num_engines)
-    config = with_serving_length(config, model, load_vocabulary(model, config.trust_remote_code))
+    config = with_engine_length(config, model, load_vocabulary(model, config.trust_remote_code), config.eval_mode)
     try:
         run_stoppable(_serve(Fleet(config, model, port=options.port), options.url_file))
     except KeyboardInterrupt:

@@ -43,7 +43,6 @@ from ..checkpoints.hf_model import (
     load_vocabulary,
     local_folder,
     with_engine_length,
-    with_serving_length,
 )
 from ..checkpoints.precision import with_train_dtype
 from ..config import Config, ConfigError, load_yaml, write_settings
@@ -235,7 +234,7 @@ def checked(config: Config) -> Config:
     sized = with_engine_length(config, folder, vocabulary)
     if config.eval_mode != "direct":
         return sized
-    served = with_serving_length(config, folder, vocabulary)  # it shows more than a turn of training
+    served = with_engine_length(config, folder, vocabulary, config.eval_mode)  # it shows more than a turn of training
     return max(sized, served, key=lambda one: one.engine_max_len)
 
 
