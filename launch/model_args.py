@@ -45,7 +45,7 @@ class ModelSize:
 
 
 def read_model_config(folder: Path) -> dict[str, Any]:
-    """``config.json`` of a dense decoder, with the numbers that older versions leave out.
+    """``config.json`` of a dense decoder, with the rotary base where older versions kept it.
 
     Raises:
         ConfigError: it cannot be read, or is of another kind of model.
@@ -54,34 +54,34 @@ def read_model_config(folder: Path) -> dict[str, Any]:
     if content.get("model_type") not in _OF_KIND:
         raise ConfigError(f"HF_CKPT={str(folder)!r}: config.json has model_type={content.get('model_type')!r}; models "
                           f"of these can be trained: {', '.join(_OF_KIND)}")
-    heads = content["num_attention_heads"]
-    rotary = content.get("rope_scaling") or content.get("rope_parameters") or {}
-    default = {"num_key_value_heads": heads, "head_dim": content["hidden_size"] // heads, "rms_norm_eps": 1e-6,
-               "rope_theta": rotary.get("rope_theta", 10000)}
-    return content | {name: content.get(name) or value for name, value in default.items()}
+    base = content.get("rope_theta") or (content.get("rope_parameters") or {}).get("rope_theta", 10000)
+    return content | {"rope_theta": base}
 
 
 def model_size(content: Mapping[str, Any]) -> ModelSize:
     """Sizes of a dense decoder from its ``config.json``."""
+    heads = content["num_attention_heads"]
     return ModelSize(
-        parameter_count(content), content["num_hidden_layers"], content["hidden_size"],
-        content["num_attention_heads"], content["num_key_value_heads"], content["vocab_size"],
+        parameter_count(content), content["num_hidden_layers"], content["hidden_size"], heads,
+        content.get("num_key_value_heads") or heads, content["vocab_size"],
     )
 
 
 def describe(content: Mapping[str, Any]) -> list[str]:
     """Megatron's flags for a model. Raises ConfigError where its rotary positions are scaled in another way than
     Llama 3's."""
-    rotary = content.get("rope_scaling") or content.get("rope_parameters") or {}
+    rotary, base = content.get("rope_scaling") or content.get("rope_parameters") or {}, content["rope_theta"]
     kind = rotary.get("rope_type", rotary.get("type", "default"))
-    if kind not in ("default", "llama3") or content["rope_theta"] != int(content["rope_theta"]):
-        raise ConfigError(f"HF_CKPT: Megatron has no rotary positions of type {kind!r} with base "
-                          f"{content['rope_theta']}")
-    numbers = [str(item) for flag, key in CONFIG_KEYS.items() for item in (flag, content[key])]
+    if kind not in ("default", "llama3") or base != int(base):
+        raise ConfigError(f"HF_CKPT: Megatron has no rotary positions of type {kind!r} with base {base}")
+    heads = content["num_attention_heads"]  # what transformers takes where config.json has none:
+    default = {"num_key_value_heads": heads, "head_dim": content["hidden_size"] // heads, "rms_norm_eps": 1e-6}
+    numbers = {flag: content.get(key) or default[key] for flag, key in CONFIG_KEYS.items()} | {
+        "--rotary-base": int(base)}
     untied = [] if content.get("tie_word_embeddings") else ["--untie-embeddings-and-output-weights"]
     scaled = ["--use-rope-scaling", "--rope-scaling-factor", str(rotary["factor"])] if kind == "llama3" else []
-    base = ["--rotary-base", str(int(content["rope_theta"]))]
-    return [*_DENSE, *_OF_KIND[content["model_type"]], *untied, *numbers, *base, *scaled]
+    return [*_DENSE, *_OF_KIND[content["model_type"]], *untied,
+            *(str(item) for pair in numbers.items() for item in pair), *scaled]
 
 
 def flag_values(found: Sequence[str]) -> dict[str, str]:

@@ -43,6 +43,7 @@ def find_problems(plan: Plan) -> list[str]:
 def settings_problems(plan: Plan) -> list[str]:
     """The problems that depend on settings alone."""
     config = plan.config
+    steps = config.num_rollout * (config.trajectories_per_rollout // config.step_trajectories)
     given = {word.partition("=")[0] for word in shell_words("HOST_ARGS", config.host_args)}
     slices = [data for data in (config.train_data, *config.eval_files) if counts_from_end(data)]
     has = {"LOSS=sft": config.supervised, "DYNAMIC_FILTER": config.dynamic_filter != "none",
@@ -62,6 +63,10 @@ def settings_problems(plan: Plan) -> list[str]:
             config.ray_address and not config.ray_address.startswith("http"),
         f"NUM_NODES={config.num_nodes}: set MASTER_ADDR to this machine's address for the others":
             config.num_nodes > 1 and is_loopback(config.master_addr) and not config.ray_address,
+        # Megatron asserts it, minutes after the start.
+        f"LR_WARMUP_STEPS={config.lr_warmup_steps}: the run has {steps} optimizer steps in NUM_ROLLOUT="
+        f"{config.num_rollout} rollouts, and Megatron wants more than it warms up; lower it, or raise NUM_ROLLOUT":
+            steps <= config.lr_warmup_steps,
     }) + _raised(lambda: refuse_ignored(config, config.host), lambda: check_evaluations(config))
 
 

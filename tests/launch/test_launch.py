@@ -167,6 +167,7 @@ def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
     ({"EVAL_DATA": "TMP/train.jsonl"}, "EVAL_DATA"),
     ({"NUM_NODES": "2"}, "MASTER_ADDR"),
     ({"RAY_ADDRESS": "10.0.0.1:6379"}, "RAY_ADDRESS"),
+    ({"LR_WARMUP_STEPS": "20", "NUM_ROLLOUT": "20"}, "LR_WARMUP_STEPS"),
 ])
 def test_each_problem_is_one_line(changes, setting, tmp_path):
     changes = {name: value.replace("TMP", str(tmp_path)) for name, value in changes.items()}

@@ -11,6 +11,7 @@ from mem_agent.config import ConfigError
 from mem_agent.launch.model_args import describe, flag_values, model_size, read_model_config
 from mem_agent.tests.helpers.fake_host import MODELS, ROTARY, make_model
 
+
 def described(folder, name, **changes):
     return flag_values(describe(read_model_config(make_model(folder, name, **changes))))
 
