@@ -31,6 +31,7 @@ from ..data.rows import DataError
 from ..data.training_file import DataSource, row_slice, without_slice
 from ..eval_ruler_hqa import BUSY_ENGINE_S, EvalError, evaluate, missing_answers, while_alive
 from ..evaluation.keep_trajectories import KEPT_BYTES
+from ..evaluation.results import has_run, read_run
 from ..evaluation.tables import failures, tables
 from ..hooks import traces
 from ..hooks.host import HostArgs, embedded_args, evaluation_sampling
@@ -75,13 +76,17 @@ async def evaluate_alone(config: Config, models: Mapping[str, Path]) -> None:
 # --- between rollouts -----------------------------------------------------------------------------------------------
 
 
-async def evaluate_between(config: Config, fleet: Fleet, number: int) -> dict[str, float]:
-    """Metrics of the weights that the engines have after rollout ``number``; the engines forget all of it."""
+async def evaluate_between(config: Config, fleet: Fleet, number: int, weights: str) -> dict[str, float]:
+    """Metrics of the weights that the engines have after rollout ``number``; the engines forget all of it.
+
+    Args:
+        weights: what names them: answers of others, which a run that was set back has left, are removed.
+    """
     began, restarts = time.monotonic(), -1
     try:
         while restarts != fleet.restarts:  # until no engine had to be replaced meanwhile
             restarts = fleet.restarts
-            found = await while_alive(fleet, _ask(config, fleet, number))
+            found = await while_alive(fleet, _ask(config, fleet, number, weights))
             await fleet.ensure_alive(BUSY_ENGINE_S)
             await fleet.start_over()
     except (EvalError, ConfigError) as error:
@@ -94,17 +99,15 @@ async def evaluate_between(config: Config, fleet: Fleet, number: int) -> dict[st
     return metrics | {"seconds/evaluation": time.monotonic() - began}
 
 
-async def _ask(config: Config, fleet: Fleet, number: int) -> Found:
-    """Of EVAL_DATA's files, else of DATA_ROOT's: scores as shares of 1, what the file is judged by first; then costs.
-
-    Answers that a killed run left of this rollout may be of other weights, and are removed.
-    """
+async def _ask(config: Config, fleet: Fleet, number: int, weights: str) -> Found:
+    """Of EVAL_DATA's files, else of DATA_ROOT's: scores as shares of 1, what a file is judged by first; then costs."""
     if config.eval_files:
         return {Path(file).stem: await ask_rows(config, fleet, file, number) for file in config.eval_files}
     output = output_of(config, f"during-iter_{number:07d}")
-    remove(output)
+    if has_run(output) and read_run(output).weights != weights:
+        remove(output)
     kept = KEPT_BYTES // math.ceil(config.num_rollout / config.eval_interval)
-    model, weights = Path(config.hf_ckpt), f"after rollout {number + 1}"
+    model = Path(config.hf_ckpt)
     summaries = await evaluate(config, model, fleet.url, output, weights=weights, kept_bytes=kept, quiet=True)
     return {
         one.name: {name: score.mean / 100 for name, score in one.scores.items()}

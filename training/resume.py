@@ -85,6 +85,10 @@ class Journal:
             return None
         return Rollout(**record) if record.pop("fingerprint") == self.fingerprint else None
 
+    def digest(self, number: int) -> str:
+        """Of the record: it was sampled from the weights before the rollout and trained those after it."""
+        return hashlib.sha256(self._path(number).read_bytes()).hexdigest()[:16]
+
     def forget(self, before: int) -> None:
         """Remove the records before rollout ``before``, which no kept checkpoint needs."""
         for path in set(self._records()) - set(self._records(before)):

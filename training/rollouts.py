@@ -182,7 +182,7 @@ class Rollouts:
 
     def evaluate_policy(self, number: int) -> dict[str, float]:
         """Metrics of the policy after rollout ``number``, whose weights the engines have."""
-        return self._background.run(evaluate_between(self.config, self.fleet, number))
+        return self._background.run(evaluate_between(self.config, self.fleet, number, self.journal.digest(number)))
 
     def close(self) -> None:
         self._starting.cancel()

@@ -244,10 +244,3 @@ def test_shards_become_one_file_whose_documents_stay_beside_them(tmp_path):
         launch.join_shards(config)
     with pytest.raises(ConfigError, match="TRAIN_DATA"):
         prompt_file(config.replace(train_data=f"{data}/train_*.parquet@[:2]"))
-
-
-@pytest.mark.parametrize("name", ["/d/t.jsonl", "/d/train_0.parquet@[0:8]"])
-def test_one_file_is_given_as_it_is(name, tmp_path):
-    config = Config(train_data=name, save_path=str(tmp_path / "run"))
-    launch.join_shards(config)
-    assert prompt_file(config) == name and not (tmp_path / "run").exists()

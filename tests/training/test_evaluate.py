@@ -78,12 +78,12 @@ def test_a_model_is_evaluated_once_and_what_is_complete_is_not_asked_again(confi
 
 def test_questions_between_rollouts_are_scored_and_a_failure_does_not_end_the_run(config, router, tmp_path, caplog):
     fleet = Fleet(router)
-    for _ in range(2):  # what a killed run left may be of other weights
-        metrics = asyncio.run(evaluate_between(config, fleet, 1))
+    for weights in ("a", "a", "b"):  # what a killed run left is not asked again, and of other weights removed
+        metrics = asyncio.run(evaluate_between(config, fleet, 1, weights))
     assert metrics["eval/1/sub_em"] == 0.0 and metrics["eval/1/questions"] == 1.0 and metrics["eval/1/turns"] == 2.0
-    assert turns(router) == 4 and fleet.emptied == 2
+    assert turns(router) == 4 and fleet.emptied == 3
     (tmp_path / "eval_1.json").unlink()
-    assert asyncio.run(evaluate_between(config, fleet, 3))["eval_failed"] == 1.0 and "eval_1.json" in caplog.text
+    assert asyncio.run(evaluate_between(config, fleet, 3, "c"))["eval_failed"] == 1.0 and "eval_1.json" in caplog.text
 
 
 def test_rows_of_a_file_are_asked_through_the_hooks_and_again_where_an_engine_died(config, router, tmp_path, caplog):
@@ -91,7 +91,7 @@ def test_rows_of_a_file_are_asked_through_the_hooks_and_again_where_an_engine_di
     caplog.set_level(logging.INFO, logger="mem_agent")
     router.script = [503]
     fleet = Fleet(router, dead=1)
-    metrics = asyncio.run(evaluate_between(config, fleet, 3))
+    metrics = asyncio.run(evaluate_between(config, fleet, 3, "a"))
     assert metrics["eval/dev/reward"] == metrics["eval/dev/accuracy"] == metrics["eval/dev/failed"] == 0.0
     assert metrics["eval/dev/trajectories"] == 6.0 and metrics["eval/dev/best@2"] == 0.0
     assert "4/100 | dev: reward 0.000" in caplog.text and fleet.emptied == 2
