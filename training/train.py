@@ -271,7 +271,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     start_logging()
     stop_on_signals()
-    if options.push_to_hub:
+    if options.push_to_hub and is_rank_zero():
         check_push(options.push_to_hub)
     with pocket_profile() if is_rank_zero() else nullcontext():
         config = checked(load_yaml(options.config) if options.config else Config.from_env())
