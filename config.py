@@ -162,7 +162,7 @@ class Config(BaseModel):
     max_tokens_per_gpu: int = _setting(0, "tokens per packed micro-batch; 0: 4096 (local), else derived", ge=0)
 
     # the embedded host
-    train_procs: int = _setting(0, "trainer processes; 0: as the run began, or what fits model and machine", ge=0)
+    train_procs: int = _setting(0, "trainer processes; 0: what fits model and machine", ge=0)
     train_dtype: Literal["auto", "float32", "bfloat16"] = _setting(
         "auto", "weights in training and engines on a CPU; auto: bfloat16 for a model above 50M parameters where this "
         "processor multiplies it at least twice as fast; masters, optimizer and loss stay float32")

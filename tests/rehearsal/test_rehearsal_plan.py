@@ -20,8 +20,6 @@ def rehearsal(tmp_path_factory):
         folder = tmp_path_factory.mktemp("cluster")
         env = settings(folder, host, "qwen3-0.6b")
         make_model(folder / "model", "qwen3-0.6b", vocab_size=400)
-        (script,) = (folder / host / "scripts" / "models").glob("qwen3-0.6b.sh")
-        script.write_text(script.read_text().replace("151936", "400"))
         config = Config.from_env({name: value for name, value in env.items() if name != "NUM_GPUS"} | changes)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(rehearsal_plan, "nvidia_smi", lambda *_: "")
