@@ -19,6 +19,13 @@ What comes out are chat messages, perhaps with solved examples. Form ``reasoning
     solution   <reasoning>\n48 / 2 = 24 ...\n</reasoning>\n<answer>\n72\n</answer>
 
 Form ``boxed`` ends in ``\boxed{72}``.
+
+Countdown: reach a target with some numbers, each used exactly once, by ``+ - * /`` and parentheses::
+
+    numbers 6, 4, 1   target 24      steps 6 * 4 = 24, 24 * 1 = 24      expression (6 * 4) * 1
+
+Problems are made backwards, from a random expression to its value, so every one has a solution. All values on the way
+are whole and not negative, as in the game; a problem that needs a fraction has no solution here.
 """
 
 from __future__ import annotations
@@ -26,9 +33,10 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import combinations, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +44,16 @@ import orjson
 import yaml
 
 from ..rewards.answers import last_boxed
-from .countdown import Term, problems, solve
 from .rows import BadRow
 
 TEXTS: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 FORMS: Sequence[str] = tuple(TEXTS["system"])
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
+SIZES = (3, 4)
+"""How many numbers a problem has."""
+LARGEST_NUMBER, TARGETS = 99, range(10, 100)
+SOLVED_SIZE = 4
+"""Problems of more numbers take long to search."""
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
@@ -66,10 +78,81 @@ class MathQuestion:
         numbers = self.extras.get("numbers")
         return (*sorted(numbers), self.answer) if numbers else self.question
 
+    def solution(self, form: str) -> str:
+        """A whole right reply in the form; empty where the data has no steps."""
+        if form == "reasoning" and self.steps:
+            return f"<reasoning>\n{self.steps}\n</reasoning>\n<answer>\n{self.result}\n</answer>"
+        if not self.steps or last_boxed(self.steps) == self.result:
+            return self.steps
+        return f"{self.steps}\n\\boxed{{{self.result}}}"
+
+
+# --- Countdown -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A value with how it came about."""
+
+    value: int
+    text: str
+    steps: tuple[str, ...] = ()
+    """One line for each operation, in the order in which they are done."""
+
+    @property
+    def expression(self) -> str:
+        """Without parentheses around the whole."""
+        return self.text[1:-1] if self.steps else self.text
+
+
+def problems(seed: int | str) -> Iterator[tuple[tuple[int, ...], Term]]:
+    """Numbers and solutions without end, whose values are the targets; no two of the same numbers and target."""
+    seen = set[tuple[tuple[int, ...], int]]()
+    for number in count():
+        rng = random.Random(f"{seed}/countdown/{number}")
+        numbers = tuple(rng.randint(1, LARGEST_NUMBER) for _ in range(rng.choice(SIZES)))
+        terms = _terms(numbers)
+        while len(terms) > 1:
+            left, right = rng.sample(range(len(terms)), 2)
+            joined = rng.choice(list(_joined(terms[left], terms[right])))
+            terms = [term for place, term in enumerate(terms) if place not in (left, right)] + [joined]
+        key = tuple(sorted(numbers)), terms[0].value
+        if terms[0].value in TARGETS and key not in seen:
+            seen.add(key)
+            yield numbers, terms[0]
+
+
+def solve(numbers: Sequence[int], target: int) -> Term | None:
+    """The first solution that a search finds; None where there is none, or SOLVED_SIZE is exceeded."""
+    return _search(_terms(numbers), target) if len(numbers) <= SOLVED_SIZE else None
+
+
+def _search(terms: list[Term], target: int) -> Term | None:
+    if len(terms) == 1:
+        return terms[0] if terms[0].value == target else None
+    for left, right in combinations(range(len(terms)), 2):
+        rest = [term for place, term in enumerate(terms) if place not in (left, right)]
+        for joined in _joined(terms[left], terms[right]):
+            if (found := _search([*rest, joined], target)) is not None:
+                return found
+    return None
+
+
+def _terms(numbers: Sequence[int]) -> list[Term]:
+    return [Term(number, str(number)) for number in numbers]
+
+
+def _joined(one: Term, other: Term) -> Iterator[Term]:
+    """All that the two give, whole and not negative."""
+    large, small = (one, other) if one.value >= other.value else (other, one)
+    values = {"+": large.value + small.value, "-": large.value - small.value, "*": large.value * small.value}
+    if small.value and large.value % small.value == 0:
+        values["/"] = large.value // small.value
+    for sign, value in values.items():
+        step = f"{large.value} {sign} {small.value} = {value}"
+        yield Term(value, f"({large.text} {sign} {small.text})", (*large.steps, *small.steps, step))
+
 
 # --- rows in ---------------------------------------------------------------------------------------------------------
-def read_gsm8k(fields: Mapping[str, Any]) -> MathQuestion:
-    """Raises BadRow."""
+def _gsm8k(fields: Mapping[str, Any]) -> MathQuestion:
     question = _text(fields, "question")
     steps, mark, last = _text(fields, "answer").rpartition("####")
     answer = last.strip().replace(",", "").removeprefix("$")
@@ -78,52 +161,44 @@ def read_gsm8k(fields: Mapping[str, Any]) -> MathQuestion:
     return MathQuestion(question, answer, _CALCULATOR.sub("", steps).strip(), answer, _id(fields, question))
 
 
-def read_math(fields: Mapping[str, Any]) -> MathQuestion:
-    """Raises BadRow."""
+def _math(fields: Mapping[str, Any]) -> MathQuestion:
     question = _text(fields, "problem" if fields.get("problem") is not None else "question")
-    solution, given = fields.get("solution"), fields.get("answer")
-    steps = solution.strip() if isinstance(solution, str) else ""
-    answer = str(given).strip() if isinstance(given, str | int | float) and not isinstance(given, bool) else ""
-    answer = answer or last_boxed(steps) or ""
+    steps, given = str(fields.get("solution") or "").strip(), fields.get("answer")
+    answer = ("" if given is None else str(given).strip()) or last_boxed(steps) or ""
     if not answer:
         raise BadRow("has neither an answer nor a solution with \\boxed{}")
     return MathQuestion(question, answer, steps, answer, _id(fields, question))
 
 
-def read_countdown(fields: Mapping[str, Any]) -> MathQuestion:
-    """A table may hold the JSON text of the numbers. Raises BadRow."""
+def _countdown(fields: Mapping[str, Any]) -> MathQuestion:
+    """A table may hold the JSON text of the numbers."""
     numbers, target = fields.get("nums", fields.get("numbers")), fields.get("target")
     with suppress(ValueError):
         numbers = orjson.loads(numbers) if isinstance(numbers, str) else numbers
         target = orjson.loads(target) if isinstance(target, str) else target
-    whole = isinstance(numbers, list) and all(type(one) is int for one in numbers)
+    whole = isinstance(numbers, list) and all(type(one) is int and one >= 0 for one in numbers)
     if not whole or len(numbers) < 2 or type(target) is not int:
-        raise BadRow("nums (or numbers) and target must be at least two whole numbers and one")
-    if min(numbers) < 0:
-        raise BadRow(f"nums has {min(numbers)}; a sum of numbers with signs of their own cannot be checked")
-    return _countdown(numbers, target, solve(numbers, target), fields)
+        raise BadRow("nums (or numbers) and target must be at least two whole numbers, none below 0, and one")
+    return _problem(numbers, target, solve(numbers, target), fields)
 
 
 READERS: Mapping[str, Callable[[Mapping[str, Any]], MathQuestion]] = {
-    "gsm8k": read_gsm8k, "math": read_math, "countdown": read_countdown,
+    "gsm8k": _gsm8k, "math": _math, "countdown": _countdown,
 }
+"""Of the rows of each task; they raise BadRow."""
 
 
 def made_problems(number: int, seed: int | str) -> list[MathQuestion]:
     """Countdown problems that have solutions."""
-    return [_countdown(each.numbers, each.solution.value, each.solution, {}) for each in problems(number, seed)]
+    return [_problem(numbers, term.value, term, {}) for numbers, term in islice(problems(seed), number)]
 
 
 def examples(task: str) -> list[MathQuestion]:
     """Solved ones of the pack's own."""
-    if task == "countdown":
-        return made_problems(8, "exemplars")
-    return [read_gsm8k(example) for example in TEXTS["examples"]]
+    return made_problems(8, "exemplars") if task == "countdown" else list(map(_gsm8k, TEXTS["examples"]))
 
 
-def _countdown(
-    numbers: Sequence[int], target: int, solution: Term | None, fields: Mapping[str, Any]
-) -> MathQuestion:
+def _problem(numbers: Sequence[int], target: int, solution: Term | None, fields: Mapping[str, Any]) -> MathQuestion:
     *most, last = map(str, numbers)
     question = TEXTS["countdown"].format(target=target, most=", ".join(most), last=last)
     steps, result = ("\n".join(solution.steps), solution.expression) if solution else ("", "")
@@ -145,21 +220,6 @@ def _id(fields: Mapping[str, Any], question: str) -> str:
 
 
 # --- rows out --------------------------------------------------------------------------------------------------------
-def system_wording(task: str, form: str) -> str:
-    """The pack's own."""
-    return TEXTS["system"][form].format(answer=TEXTS["answer"][task])
-
-
-def solution_of(question: MathQuestion, form: str) -> str:
-    """A whole right reply in the form; empty where the data has no steps."""
-    if not question.steps:
-        return ""
-    if form == "reasoning":
-        return f"<reasoning>\n{question.steps}\n</reasoning>\n<answer>\n{question.result}\n</answer>"
-    is_boxed = last_boxed(question.steps) == question.result
-    return question.steps if is_boxed else f"{question.steps}\n\\boxed{{{question.result}}}"
-
-
 @dataclass(frozen=True, slots=True)
 class Wording:
     """How questions of one file are asked."""
@@ -168,8 +228,6 @@ class Wording:
     form: str
     system: str
     """Empty: no such message."""
-    system_as_user: bool
-    """The system text stands at the head of the first user message."""
     shots: int
     pool: Sequence[MathQuestion]
     """Where shots are drawn from; all have steps."""
@@ -177,7 +235,7 @@ class Wording:
 
     def training_row(self, question: MathQuestion) -> dict[str, Any]:
         metadata = {"task": self.task, "ground_truth": [question.answer], "id": question.id, **question.extras}
-        if solution := solution_of(question, self.form):
+        if solution := question.solution(self.form):
             metadata["solution"] = solution
         return {"prompt": self._messages(question), "label": question.answer, "metadata": metadata}
 
@@ -189,25 +247,12 @@ class Wording:
         return entry | ({"metadata": dict(question.extras)} if question.extras else {})
 
     def _messages(self, question: MathQuestion) -> list[dict[str, str]]:
-        """The question is the last one."""
-        texts: list[str] = []
-        for shot in self._drawn(question):
-            texts += [shot.question, solution_of(shot, self.form)]
-        texts.append(question.question)
-        if self.system and self.system_as_user:
-            texts[0] = f"{self.system}\n\n{texts[0]}"
-        messages = [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
-        if self.system and not self.system_as_user:
-            messages.insert(0, {"role": "system", "content": self.system})
-        return messages
-
-    def _drawn(self, question: MathQuestion) -> list[MathQuestion]:
-        """The row's shots, never the question itself, by a generator of its own, from seed and question alone: neither
-        other rows nor their order change a row.
-        """
-        if not self.shots:
-            return []
-        # One more than is needed, for the question itself may be among them.
+        """The question is the last one; shots are drawn by seed and question alone, and are never the question."""
+        messages = [{"role": "system", "content": self.system}] if self.system else []
         rng = random.Random(f"{self.seed}/shots/{question.question}")
+        # One more than is needed, for the question itself may be among them.
         drawn = rng.sample(self.pool, min(self.shots + 1, len(self.pool)))
-        return [shot for shot in drawn if shot.question != question.question][: self.shots]
+        for shot in [shot for shot in drawn if shot.question != question.question][: self.shots]:
+            messages.append({"role": "user", "content": shot.question})
+            messages.append({"role": "assistant", "content": shot.solution(self.form)})
+        return [*messages, {"role": "user", "content": question.question}]

@@ -1,12 +1,13 @@
 """Writes training rows and evaluation files of math tasks, which need no document (AGENT=chat, TASK=gsm8k ...).
 
     mem-agent prepare-math --task gsm8k --input gsm8k_train.jsonl --output train.jsonl --split-eval 200 --eval held_out
-    mem-agent prepare-math --task gsm8k --hf-dataset openai/gsm8k --hf-config main --hf-split test --eval gsm8k
+    mem-agent prepare-math --task gsm8k --hf-dataset openai/gsm8k --hf-config main --hf-split test \
+        --eval data/gsm8k
     mem-agent prepare-math --task countdown --countdown 2000 --output countdown.jsonl
     mem-agent prepare-math --task math --hf-dataset AI-MO/NuminaMath-TIR --limit 2000 --form boxed --output math.jsonl
 
 ``--output`` gets training rows in the fields that slime and vime expect, ``--eval NAME`` writes ``eval_NAME.json``
-into ``--data-root`` (the folder of --output unless given), which ``LENGTH=NAME`` evaluates::
+beside it, which ``LENGTH=NAME`` evaluates; ``--eval DIR/NAME`` names the folder::
 
     {"prompt": [{"role": "system", ...}, {"role": "user", "content": "How many ...?"}], "label": "72",
      "metadata": {"task": "gsm8k", "ground_truth": ["72"], "id": "5d1f...", "solution": "<reasoning>..."}}
@@ -36,97 +37,65 @@ import orjson
 from tqdm import tqdm
 
 from ..system.command_line_types import positive_number, whole_number
-from ..system.errors import MemAgentError, reason_of
+from ..system.errors import MemAgentError
 from ..system.files import replacing
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_if_asked, stop_on_signals
-from . import math_rows
-from .rows import BadRow, BadRows, NoGoodRows, Source, open_dataset, open_file
+from .math_rows import FORMS, READERS, TEXTS, MathQuestion, Wording, examples, made_problems
+from .rows import BadRow, BadRows, NoGoodRows, open_dataset, open_file
 
-Questions = Sequence[math_rows.MathQuestion]
+Questions = list[MathQuestion]
 
 
 @one_line_errors("the earlier output, if any, is as it was", codes={NoGoodRows: 1, MemAgentError: 2, OSError: 2})
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     args = _parser().parse_args(argv)
-    args.eval_file = None
-    if args.eval:
-        folder = args.data_root or (args.output.parent if args.output else Path())
-        args.eval_file = folder / f"eval_{args.eval}.json"
-    _check(args)
-    bad = BadRows("prepare_math", strict=False)
+    eval_file = Path(args.eval).with_name(f"eval_{Path(args.eval).name}.json") if args.eval else None
+    if eval_file and args.output and eval_file.parent == Path():
+        eval_file = args.output.parent / eval_file
+    outputs = [path for path in (args.output, eval_file) if path]
+    if not outputs or bool(args.split_eval) != (len(outputs) == 2):
+        raise MemAgentError("--output FILE, --eval NAME and --split-eval N, the rows held out of the first for the "
+                            "second, go together; else give --output or --eval")
+    if args.countdown and args.task != "countdown":
+        raise MemAgentError("--countdown makes rows of --task countdown")
+    if args.input and args.input.resolve() in [path.resolve() for path in outputs]:
+        raise MemAgentError(f"{args.input}: is the output as well; choose another name")
+    bad = BadRows("prepare_math")
     questions = _questions(args, bad)
-    if not questions:
-        bad.tell_rest()
-        raise NoGoodRows(f"{_source_name(args)}: no good row among {bad.count}; nothing is written")
-    trained, held_out = _split(questions, args)
-    wording = _wording(args, trained, held_out, bad)
     bad.tell_rest()
-    contents: dict[Path, bytes] = {}
-    if args.output:
-        rows = (orjson.dumps(wording.training_row(question)) + b"\n" for question in trained)
-        contents[args.output] = b"".join(rows)
-    if args.eval_file:
-        entries = (orjson.dumps(wording.entry(question, index)) for index, question in enumerate(held_out))
-        contents[args.eval_file] = b"[\n" + b",\n".join(entries) + b"\n]\n"
+    if not questions:
+        raise NoGoodRows(f"{args.input or args.hf_dataset}: no good row among {bad.count}; nothing is written")
+    trained, held_out = _split(questions, args)
+    wording = _wording(args)
     with ExitStack() as files:  # both are made before either is put in its place
-        for path, content in contents.items():
+        for path in outputs:
             path.parent.mkdir(parents=True, exist_ok=True)
-            files.enter_context(replacing(path)).write(content)
-    numbers = {args.output: len(trained), args.eval_file: len(held_out)}
-    print("; ".join([*(f"{path}: {numbers[path]} rows" for path in contents), f"{bad.count} bad rows left out"]))
+            file = files.enter_context(replacing(path))
+            if path == args.output:
+                file.writelines(orjson.dumps(wording.training_row(question)) + b"\n" for question in trained)
+            else:
+                entries = (orjson.dumps(wording.entry(question, index)) for index, question in enumerate(held_out))
+                file.write(b"[\n" + b",\n".join(entries) + b"\n]\n")
+    rows = [f"{path}: {len(trained if path == args.output else held_out)} rows" for path in outputs]
+    print("; ".join([*rows, f"{bad.count} bad rows left out"]))
     return 0
 
 
-def _check(args: argparse.Namespace) -> None:
-    """Raises MemAgentError."""
-    inputs = {path.resolve() for path in (args.input, args.shots_file) if path}
-    outputs = [path for path in (args.output, args.eval_file) if path]
-    refused = [
-        (not outputs, "nothing to write: give --output FILE, --eval NAME or both"),
-        (bool(args.split_eval) != (len(outputs) == 2),
-         "--output, --eval and --split-eval N, the rows held out of the first for the second, go together; else give "
-         "--output or --eval"),
-        (args.shots_from_input and not args.output,
-         "--shots-from-input takes shots from rows that are trained, and without --output none is; take --shots-file "
-         "FILE"),
-        (args.countdown and args.task != "countdown", "--countdown makes rows of --task countdown"),
-        (args.eval and (not args.eval.strip() or set(args.eval) & set("/ \\\t")),
-         f"--eval {args.eval!r}: a name of a file, without blanks and slashes"),
-        *((path.resolve() in inputs, f"{path}: is the input as well; choose another name") for path in outputs),
-    ]
-    for is_so, message in refused:
-        if is_so:
-            raise MemAgentError(message)
-
-
-def _source_name(args: argparse.Namespace) -> str:
-    return str(args.input or args.hf_dataset or "--countdown")
-
-
 def _questions(args: argparse.Namespace, bad: BadRows) -> Questions:
+    """The good rows, at most ``--limit``; the bad ones are reported."""
     if args.countdown:
-        return math_rows.made_problems(min(args.limit or args.countdown, args.countdown), args.seed)
-    if args.input:
-        source = open_file(args.input)
-    else:
-        source = open_dataset(args.hf_dataset, args.hf_split, config=args.hf_config)
-    return _read(source, args.task, bad, args.limit)
-
-
-def _read(source: Source, task: str, bad: BadRows, limit: int | None = None, name: str = "") -> Questions:
-    """The good rows, at most ``limit``; the bad ones are reported, with the ``name`` of what they are of."""
-    found: list[math_rows.MathQuestion] = []
-    for row in tqdm(source.rows, total=source.total, unit=" rows", disable=None):  # None: silent unless a terminal
+        return made_problems(min(args.limit or args.countdown, args.countdown), args.seed)
+    rows = open_file(args.input) if args.input else open_dataset(args.hf_dataset, args.hf_split, config=args.hf_config)
+    found: Questions = []
+    for row in tqdm(rows, unit=" rows", disable=None):  # None: silent unless a terminal
         stop_if_asked()
         try:
-            if row.fields is None:
-                raise BadRow(row.problem)
-            found.append(math_rows.READERS[task](row.fields))
+            found.append(READERS[args.task](row.fields))
         except BadRow as error:
-            bad.add(f"{name}{row.where}: {error}")
-        if len(found) == limit:
+            bad.add(f"{row.where}: {error}")
+        if len(found) == args.limit:
             break
     return found
 
@@ -142,63 +111,39 @@ def _split(questions: Questions, args: argparse.Namespace) -> tuple[Questions, Q
     asked = {question.asked for question in held_out}
     trained = [question for question in questions if question.asked not in asked]
     if not trained:
-        raise NoGoodRows(f"{_source_name(args)}: every row that is not held out asks what a held-out one asks; "
-                         "nothing is written")
+        raise NoGoodRows("every row that is not held out asks what a held-out one asks; nothing is written")
     return trained, held_out
 
 
-def _wording(
-    args: argparse.Namespace, trained: Questions, held_out: Questions, bad: BadRows
-) -> math_rows.Wording:
+def _wording(args: argparse.Namespace) -> Wording:
     """Raises MemAgentError where there are fewer examples than shots."""
-    pool: Questions = math_rows.examples(args.task)
-    if args.shots_file:
-        pool = _read(open_file(args.shots_file), args.task, bad, name=f"{args.shots_file}, ")
-    elif args.shots_from_input:
-        pool = trained
-    hidden = {question.asked for question in held_out} if args.split_eval else set()
-    solved = {q.question: q for q in pool if math_rows.solution_of(q, args.form) and q.asked not in hidden}
-    if args.shots and len(solved) <= args.shots:
-        raise MemAgentError(f"--shots {args.shots}: {len(solved)} solved examples are there; at least one more is "
-                            "needed")
-    system = math_rows.system_wording(args.task, args.form)
+    pool = examples(args.task)
+    if args.shots >= len(pool):
+        raise MemAgentError(f"--shots {args.shots}: the pack has {len(pool)} solved examples; give fewer than that")
+    system = TEXTS["system"][args.form].format(answer=TEXTS["answer"][args.task])
     if args.system:
-        try:
-            system = args.system.read_text(encoding="utf-8").strip()
-        except (OSError, ValueError) as error:
-            raise MemAgentError(f"--system {args.system}: cannot be read ({reason_of(error)})") from None
-    as_user = args.system_role == "user"
-    return math_rows.Wording(args.task, args.form, system, as_user, args.shots, list(solved.values()), args.seed)
+        system = args.system.read_text(encoding="utf-8").strip()
+    return Wording(args.task, args.form, system, args.shots, pool, args.seed)
 
 
 def _parser() -> argparse.ArgumentParser:
-    description = "Write training rows and evaluation files of math tasks."
-    parser = argparse.ArgumentParser(prog="mem-agent prepare-math", description=description)
+    parser = argparse.ArgumentParser(prog="mem-agent prepare-math", description="Write rows of math tasks.")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--input", type=Path, metavar="FILE", help=".parquet, .csv, .jsonl or .json (a list) file")
     source.add_argument("--hf-dataset", metavar="ID", help="Hugging Face dataset")
     source.add_argument("--countdown", type=positive_number, metavar="N", help="make N problems of --task countdown")
-    parser.add_argument("--hf-config", help="configuration of the dataset, where it has several")
-    parser.add_argument("--hf-split", default="train", help="split of the dataset (train)")
-    parser.add_argument("--task", required=True, choices=tuple(math_rows.READERS),
-                        help="shape of the rows, and their task")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="JSONL file of training rows")
-    parser.add_argument("--eval", metavar="NAME", help="write eval_NAME.json, for LENGTH=NAME")
-    parser.add_argument("--data-root", type=Path, metavar="DIR", help="its folder (that of --output)")
-    parser.add_argument("--split-eval", type=positive_number, metavar="N", help="hold N rows out for --eval")
-    parser.add_argument("--form", default=math_rows.FORMS[0], choices=math_rows.FORMS,
-                        help="of replies: steps and answer in tags, or a box (reasoning)")
-    parser.add_argument("--system", type=Path, metavar="FILE",
-                        help="the system message, in place of the pack's; of an empty file: none")
-    parser.add_argument("--system-role", default="system", choices=("system", "user"),
-                        help="a message of its own, or the head of the first user message (system)")
-    parser.add_argument("--shots", type=whole_number, default=0, metavar="K",
-                        help="solved examples before each question (0)")
-    shots = parser.add_mutually_exclusive_group()
-    shots.add_argument("--shots-file", type=Path, metavar="FILE", help="their file, in place of the pack's own")
-    shots.add_argument("--shots-from-input", action="store_true", help="take them from the rows that are trained")
-    parser.add_argument("--limit", type=positive_number, metavar="N", help="stop after N good rows")
-    parser.add_argument("--seed", type=whole_number, default=42, help="shots, held-out rows and problems made (42)")
+    add = parser.add_argument
+    add("--hf-config", help="configuration of the dataset, where it has several")
+    add("--hf-split", default="train", help="split of the dataset (train)")
+    add("--task", required=True, choices=tuple(READERS), help="shape of the rows, and their task")
+    add("--output", type=Path, metavar="FILE", help="JSONL file of training rows")
+    add("--eval", metavar="NAME", help="write eval_NAME.json, for LENGTH=NAME, beside --output; DIR/NAME: in DIR")
+    add("--split-eval", type=positive_number, metavar="N", help="hold N rows out for --eval")
+    add("--form", default=FORMS[0], choices=FORMS, help="of replies: steps and answer in tags, or a box (reasoning)")
+    add("--system", type=Path, metavar="FILE", help="the system message, in place of the pack's; empty: none")
+    add("--shots", type=whole_number, default=0, metavar="K", help="solved examples before each question (0)")
+    add("--limit", type=positive_number, metavar="N", help="stop after N good rows")
+    add("--seed", type=whole_number, default=42, help="shots, held-out rows and problems made (42)")
     return parser
 
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
-from .length import LengthError
-from .sample import CountTokens, Haystack, Sample, draw_new, english, grown, letters, word_pair
+from .sample import CountTokens, Haystack, LengthError, Sample, draw_new, english, grown, letters, word_pair
 
 COMMON_WORDS = 10
 _SHORT = 4096

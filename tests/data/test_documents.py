@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mem_agent.data.documents import Document, DocumentError, Documents, Unit, read_document, read_documents
+from mem_agent.data.documents import (
+    LINE,
+    PAGE,
+    PARAGRAPH,
+    Document,
+    DocumentError,
+    Documents,
+    read_document,
+    read_documents,
+)
 from mem_agent.tests.helpers.document_files import encrypted, pdf_bytes, word_bytes
 
 
@@ -107,13 +116,13 @@ def test_every_character_of_a_file_leads_back_to_its_line(texts, data):
 
 
 def test_places_of_pages():
-    document = Document("a.pdf", "one\n\ntwo\n\nsix", Unit.PAGE, [0, 5, 10])
+    document = Document("a.pdf", "one\n\ntwo\n\nsix", PAGE, [0, 5, 10])
     assert [str(p) for p in Documents((document,)).places(4, 11)] == ["a.pdf, pages 1-3"]
 
 
 # --- kinds of files --------------------------------------------------------------------------------------------------
 
-PAGE = """<!DOCTYPE html><html><head><title>Fruit</title><style>p {}</style></head><body><h1>Apples</h1>
+HTML = """<!DOCTYPE html><html><head><title>Fruit</title><style>p {}</style></head><body><h1>Apples</h1>
 <p>Ann &amp; Bob ate <b>two</b>.</p><script>alert(1)</script><table><tr><td>pears</td><td>3</td></tr></table></body>"""
 
 
@@ -123,15 +132,15 @@ def shown(name, content):
 
 
 def test_a_page_is_what_a_browser_shows_under_its_title():
-    text, unit = shown("a.html", PAGE.encode())
+    text, unit = shown("a.html", HTML.encode())
     assert text.split() == "Fruit Apples Ann & Bob ate two . pears 3".replace("two .", "two.").split()
-    assert unit is Unit.PARAGRAPH
-    assert shown("page", PAGE.encode()) == (text, unit)
+    assert unit is PARAGRAPH
+    assert shown("page", HTML.encode()) == (text, unit)
 
 
 def test_a_text_that_begins_with_a_tag_stays_text_where_its_suffix_says_so():
     note = "<html> tags are explained here:\n\n    <p>a paragraph</p>\n"
-    assert shown("notes.md", note.encode()) == (note, Unit.LINE)
+    assert shown("notes.md", note.encode()) == (note, LINE)
 
 
 def test_a_word_document_is_its_paragraphs_and_rows():
@@ -139,7 +148,7 @@ def test_a_word_document_is_its_paragraphs_and_rows():
     assert [line.split() for line in document.text.splitlines() if line.strip()] == [
         ["Ann", "is."], ["name", "age"], ["Ann", "3"], ["She", "was."]
     ]
-    assert document.unit is Unit.PARAGRAPH
+    assert document.unit is PARAGRAPH
     assert document.units(*(document.text.index("She was."),) * 2) == (4, 4)
 
 
@@ -160,7 +169,7 @@ def test_a_page_says_its_own_encoding():
 
 
 @pytest.mark.parametrize(("name", "content", "named"), [
-    ("a.pdf", encrypted(pdf_bytes([["Ann."]]), "secret"), "encrypted"), ("a.pdf", b"%PDF-1.7 cut", "cannot be read"),
+    ("a.pdf", encrypted(pdf_bytes([["Ann."]]), "secret"), "Decrypted"), ("a.pdf", b"%PDF-1.7 cut", "cannot be read"),
     ("a.docx", b"PK\x03\x04 cut", "Word"), ("a.rtf", b"{\\rtf1 Ann}", "RTF"), ("a.txt", b" \n", "no text"),
     ("a.html", b"<p> </p>", "no text"), ("x.png", b"\x89PNG\0", "not a text"),
 ])
