@@ -110,7 +110,7 @@ def _parquet_rows(path: Path) -> Iterator[SourceRow]:
     import pyarrow.parquet as pq
 
     batches = pq.ParquetFile(path, pre_buffer=False).iter_batches(BATCH_ROWS)
-    return _numbered(row for batch in batches for row in batch.to_pylist())
+    yield from _numbered(row for batch in batches for row in batch.to_pylist())
 
 
 def _hub_rows(name: str, split: str, revision: str | None, config: str | None) -> Iterator[SourceRow]:
