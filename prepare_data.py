@@ -5,7 +5,7 @@
     mem-agent prepare --synthesize --raw hotpot_train_v1.1.json --documents 200 --output train.jsonl
 
 ``python prepare_data.py`` is the same command. The last one makes the documents: every question's gold ones hidden
-among others (data/haystack.py), of one length or, with ``--documents "50:0.3 100:0.3 200:0.4"``, of several in that
+among others (data/synthesize.py), of one length or, with ``--documents "50:0.3 100:0.3 200:0.4"``, of several in that
 order: such a curriculum says so in its rows (``metadata.curriculum``) and is trained on in the file's order unless
 ROLLOUT_SHUFFLE=1.
 
@@ -19,7 +19,7 @@ shows them all. Each line written has the fields slime and vime expect::
 and ``task`` are carried along in the metadata; ``supporting`` has the titles of the gold documents where the data
 marks them otherwise. Synthesised rows have ``id``, ``num_docs`` and ``supporting``. Documents longer than 20,000
 characters go to ``<output>.docs`` (data/document_store.py), and their rows hold ``context_id`` in place of
-``context``; where the first good row has no document at all, none needs one.
+``context``; rows without any document are taken as long as none before has one.
 
 Invariants:
 - Rows stream: memory does not grow with the input.

@@ -45,8 +45,8 @@ class Corpus:
         self.path = data_root / CORPUS
         made_with = Manifest(data_root).files.get(eval_file, {}).get("corpus", {}).get("sha256")
         if not self.path.is_file() or sha256_of(self.path) != made_with:
-            raise DataError(f"{self.path}: is not there, or by {MANIFEST} not the corpus of {eval_file}; copy all three "
-                            "from where they were made, or synthesise again")
+            raise DataError(f"{self.path}: is not there, or by {MANIFEST} not the corpus of {eval_file}; copy all "
+                            "three from where they were made, or synthesise again")
         self._documents = list(map(orjson.loads, self.path.read_bytes().splitlines()))
 
     def context(self, entry: Mapping[str, Any]) -> str:

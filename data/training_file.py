@@ -107,8 +107,8 @@ def training_files(train_data: str | Path) -> tuple[Path, ...]:
         raise DataError(f"TRAIN_DATA={train_data}: {absent[0]}: no such file; make it with prepare_data.py")
     one_folder = len({file.parent.resolve() for file in files}) == 1 and len(set(files)) == len(files)
     if len(files) > 1 and not (one_folder and all(file.suffix == ".parquet" for file in files)):
-        raise DataError(f"TRAIN_DATA={train_data}: several files must be different .parquet files of one folder; rows in "
-                        "JSON lines go into one file")
+        raise DataError(f"TRAIN_DATA={train_data}: several files must be different .parquet files of one folder; rows "
+                        "in JSON lines go into one file")
     return files
 
 

@@ -11,9 +11,10 @@
 
 ``length`` is RULER's: all that the engine must hold, the reply included. ``length_tokens`` counts document, question,
 answer prefix, the solved example (vt and cwe; else empty), ``tokens_to_generate``, and ``extra.prompt_tokens`` for the
-prompt around them, which is that of EVAL_MODE=direct: so nothing is cut where ENGINE_MAX_LEN is the length.
-``extra`` also says which haystack, wording and seed the sample was made from. Without ``--haystack`` the essay tasks hide their needles among built-in repeated sentences, and
-``extra.haystack`` says so. ``qa_1`` needs ``--squad``, ``qa_2`` ``--hotpotqa``.
+prompt around them, which is that of EVAL_MODE=direct: so nothing is cut where ENGINE_MAX_LEN is the length. ``extra``
+also says which haystack, wording and seed the sample was made from. Without ``--haystack`` the essay tasks hide their
+needles among built-in repeated sentences, and ``extra.haystack`` says so. ``qa_1`` needs ``--squad``, ``qa_2``
+``--hotpotqa``.
 
 A sample depends on (seed, task, length, index), its inputs and nothing else: the same options write the same bytes,
 and more samples leave the first ones as they are. QA asks the same questions at every length. A file appears
