@@ -66,6 +66,9 @@ class DocumentStore:
                                   "and rerun prepare_data")
         return content.decode()
 
+    def __contains__(self, context_id: str) -> bool:
+        return self._file(context_id).is_file()
+
     def _file(self, context_id: str) -> Path:
         return self.path / context_id[:2] / f"{context_id}.txt"
 
@@ -86,7 +89,7 @@ class DocumentWriter(DocumentStore):
         content = text.encode()
         context_id = _id_of(content)
         file = self._file(context_id)
-        if not file.is_file():
+        if context_id not in self:
             draft = file.with_suffix(f".{os.getpid()}.tmp")
             self._added += [draft, file]
             with naming(file):

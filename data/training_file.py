@@ -95,19 +95,20 @@ def _permutation(rows: int, seed: int, epoch: int) -> list[int]:
 # --- the files -------------------------------------------------------------------------------------------------------
 def training_files(train_data: str | Path) -> tuple[Path, ...]:
     """The files, at least one. Raises DataError."""
-    path, files = Path(train_data), _named(str(train_data))
+    path, text = Path(train_data), str(train_data)
+    files = _named(text)
     if not files and is_sharded(path):
         found = path.glob(SHARDS) if path.is_dir() else path.parent.glob(path.name)
         files = tuple(sorted(found, key=_by_number))
         if not files:
-            raise DataError(f"TRAIN_DATA={path}: no file {SHARDS if path.is_dir() else path.name} there; make them "
+            raise DataError(f"TRAIN_DATA={text!r}: no file {SHARDS if path.is_dir() else path.name} there; make them "
                             "with mem-agent prepare-rl-data")
     files = files or (path,)
     if absent := [file for file in files if not file.is_file()]:
-        raise DataError(f"TRAIN_DATA={train_data}: {absent[0]}: no such file; make it with prepare_data.py")
+        raise DataError(f"TRAIN_DATA={text!r}: {absent[0]}: no such file; make it with prepare_data.py")
     one_folder = len({file.parent.resolve() for file in files}) == 1 and len(set(files)) == len(files)
     if len(files) > 1 and not (one_folder and all(file.suffix == ".parquet" for file in files)):
-        raise DataError(f"TRAIN_DATA={train_data}: several files must be different .parquet files of one folder; rows "
+        raise DataError(f"TRAIN_DATA={text!r}: several files must be different .parquet files of one folder; rows "
                         "in JSON lines go into one file")
     return files
 
