@@ -9,8 +9,7 @@ from itertools import islice
 
 import pytest
 
-from mem_agent.data.math_rows import SIZES, TARGETS, examples, problems, solve
-from mem_agent.data.prepare_math import main
+from mem_agent.data.prepare_math import SIZES, TARGETS, examples, main, problems, solve
 from mem_agent.data.training_file import DataSource
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.hooks.sample import Sample
