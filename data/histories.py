@@ -131,7 +131,7 @@ _TURN = re.compile(r"D:?(\d+):\s*\d+", re.I)
 def read_locomo(name: str, fields: Fields) -> Iterator[tuple[str, Callable[[], HistoryQuestion]]]:
     asked, conversation = fields.get("qa"), fields.get("conversation")
     if not isinstance(asked, list) or not isinstance(conversation, dict):
-        raise DataError(f"{name}: no `conversation` and `qa`; expected LoCoMo's format")
+        raise BadRow("no `conversation` and `qa`; expected LoCoMo's format")
     name = text_of(fields, "sample_id") or name
     sessions = lru_cache(maxsize=1)(partial(_conversation, conversation))
     for number, each in enumerate(asked):

@@ -48,8 +48,7 @@ class Manifest:
             return False
         if (there := entry["source"]) != source:
             differing = next(key for key in {**there, **source} if there.get(key, ...) != source.get(key, ...))
-            raise DataError(f"{path}: by {MANIFEST} was made with another {differing}; remove it, or choose another "
-                            "folder")
+            raise DataError(f"{path}: {MANIFEST} has another {differing} for it; remove it, or choose another folder")
         if sha256_of(path) != entry["sha256"]:
             raise DataError(f"{path}: is damaged (not the SHA-256 in {MANIFEST}); remove it and run again")
         return True

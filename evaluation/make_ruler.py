@@ -98,6 +98,8 @@ def _tasks(options: argparse.Namespace) -> list[str]:
 
 def _counter(folder: Path) -> tuple[CountTokens, int]:
     """Counts tokens as the agent sees them, none of a document's being a control token; and those of its prompt."""
+    if not folder.is_dir():
+        raise RulerError(f"--tokenizer {folder}: no such folder; name a model folder with a tokenizer.json")
     try:
         vocabulary = Vocabulary(AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
     except Exception as error:  # for a damaged file every tokenizer class has errors of its own

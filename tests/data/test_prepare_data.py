@@ -1,13 +1,11 @@
 """The command that writes training data."""
 
-import json
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +21,6 @@ from mem_agent.tests.helpers.question_rows import (
     MUSIQUE,
     PLAIN,
     SQUAD,
-    SQUAD_FILE,
     put,
     rows_of,
     without,
@@ -32,11 +29,9 @@ from mem_agent.tests.helpers.question_rows import (
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "Document 1:\nAnn\nAnn is. She was.\n\nDocument 2:\nBob\nBob is."
 FLASHRAG = {"id": "5a", "question": "Who?", "golden_answers": ["Ann"], "metadata": COLUMNS}
-WRITTEN_MEMAGENT = {
-    "prompt": "Who?",
-    "label": "Ann",
-    "metadata": {"ground_truth": ["Ann", "Ann Lee"], "context": "Document 1:\nAnn\nAnn is."},
-}
+DOCUMENT = "Document 1:\nAnn\nAnn is."
+WRITTEN_MEMAGENT = {"prompt": "Who?", "label": "Ann",
+                    "metadata": {"ground_truth": ["Ann", "Ann Lee"], "context": DOCUMENT}}
 
 
 @pytest.fixture
@@ -53,11 +48,12 @@ def files(folder):
 
 
 # --- rows of every shape ---------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("row", "document", "golds"), [
-    (PLAIN, "Ann is. She was.", ["Ann"]), (MUSIQUE, TEXT, ["Ann", "Ann Lee"]), (FLASHRAG, TEXT, ["Ann"]),
-    (SQUAD, "Ann is. She was.", ["Ann", "Ann Lee"]), (without(HOTPOTQA, "_id") | COLUMNS, TEXT, ["Ann"]),
+@pytest.mark.parametrize(("row", "document", "golds", "kind"), [
+    (MUSIQUE, TEXT, ["Ann", "Ann Lee"], "parquet"), (FLASHRAG, TEXT, ["Ann"], "parquet"),
+    (SQUAD, "Ann is. She was.", ["Ann", "Ann Lee"], "parquet"), (FLASHRAG, TEXT, ["Ann"], "jsonl"),
+    (without(HOTPOTQA, "_id") | COLUMNS, TEXT, ["Ann"], "parquet"),
+    (MEMAGENT, DOCUMENT, ["Ann", "Ann Lee"], "parquet"), (PLAIN, "Ann is. She was.", ["Ann"], "repository"),
 ])
-@pytest.mark.parametrize("kind", ["jsonl", "parquet", "repository"])
 def test_rows_of_every_shape_from_every_source(tmp_path, out, row, document, golds, kind):
     source = tmp_path / f"train.{kind}"
     if kind == "parquet":
@@ -73,35 +69,11 @@ def test_rows_of_every_shape_from_every_source(tmp_path, out, row, document, gol
     assert (written["metadata"]["context"], written["metadata"]["ground_truth"]) == (document, golds)
 
 
-def test_fields_of_hotpotqa_are_kept(tmp_path, out):
-    row = without(HOTPOTQA, "_id") | COLUMNS | {"id": "5a", "type": "bridge", "level": "hard"}
-    assert prepare(put(tmp_path / "in.jsonl", row), out) == 0
-    kept = {key: row[key] for key in ("id", "level", "type", "supporting_facts")}
-    assert rows_of(out) == [{"prompt": "Who?", "label": "Ann", "metadata": {"ground_truth": ["Ann"], "context": TEXT,
-                                                                          **kept}}]
-
-
-def test_original_squad_files(tmp_path, out):
-    (tmp_path / "train-v2.0.json").write_text(json.dumps({"version": "2.0", **SQUAD_FILE}))
-    assert prepare(tmp_path / "train-v2.0.json", out) == 0
-    (row,) = rows_of(out)
-    assert (row["prompt"], row["metadata"]["context"], row["metadata"]["supporting"]) == (
-        "Which?", "The Po is long.", ["Rivers"])
-
-
 def test_a_csv_context_is_text_whatever_it_looks_like(tmp_path, out):
     cells = ["Ünïcode 東京", "[1, 2]", '["x", "y"]', '["x", 1]', "{}"]
     pd.DataFrame({"question": "Who?", "answer": "[1]", "context": cells}).to_csv(tmp_path / "in.csv", index=False)
     assert prepare(tmp_path / "in.csv", out) == 0
     assert [row["metadata"] for row in rows_of(out)] == [{"ground_truth": ["[1]"], "context": cell} for cell in cells]
-
-
-def test_parquet_from_pandas_with_arrays(tmp_path, out):
-    frame = pd.DataFrame([MEMAGENT] * 40)
-    frame["reward_model"] = [{"ground_truth": np.array(["Ann", "Ann Lee"], dtype=object)}] * 40
-    frame.to_parquet(tmp_path / "in.parquet")
-    assert prepare(tmp_path / "in.parquet", out, "--limit", "30") == 0
-    assert rows_of(out) == [WRITTEN_MEMAGENT] * 30
 
 
 def test_questions_without_a_document_are_for_chat_and_bad_beside_others(tmp_path, out, capsys):
@@ -124,12 +96,6 @@ def test_long_documents_go_to_the_store_and_own_rows_bring_theirs(tmp_path, out)
     assert not any("context" in data for data in found[2:]) and len(files(store.path)) == 2
     assert prepare(first, out) == 0
     assert files(out.parent) == files(first.parent)
-
-
-def test_own_rows_need_the_documents_that_they_name(tmp_path, out, capsys):
-    row = {"prompt": "Who?", "label": "Ann", "metadata": {"ground_truth": ["Ann"], "context_id": "9f86d081884c7d65"}}
-    source = put(tmp_path / "in.jsonl", row)
-    assert prepare(source, out) == 2 and f"{source}.docs" in capsys.readouterr().err
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
@@ -223,16 +189,6 @@ def test_a_curriculum_is_a_function_of_the_options_and_trained_on_in_its_order(r
     assert all(row["metadata"]["curriculum"] for row in rows_of(tmp_path / "a" / "train.jsonl"))
 
 
-def test_training_rows_of_published_questions_in_the_published_layout(raw, out, tmp_path):
-    published = put(tmp_path / "eval_50.jsonl", *({"index": n, "input": f"Who {n}?"} for n in (7, 3)))
-    flags = ("--documents", "6", "--published-questions", str(published), "--published-layout")
-    assert synthesize(raw, out, *flags) == 0
-    assert [row["prompt"] for row in rows_of(out)] == ["Who 7?", "Who 3?"]
-    for number, row in zip((7, 3), rows_of(out), strict=True):
-        text = row["metadata"]["context"]
-        assert f"Gold {number}\nIt is" in text and f"Other {number}\n" in text
-
-
 @pytest.mark.parametrize(("flags", "named"), [
     (("--rows", "21"), "21 questions"), (("--rows", "5", "--documents", "41"), "40 in the pool"),
     (("--rows", "5", "--documents", "4 4"), "'4 4'"), (("--rows", "5", "--documents", "4:0.5 6:0.6"), "shares"),
@@ -247,12 +203,6 @@ def test_wrong_synthesis_is_one_line_and_leaves_the_output(raw, out, capsys, fla
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 1 and named in errors[0]
     assert out.read_text() == "kept" and [path.name for path in out.parent.iterdir()] == [out.name]
-
-
-def test_options_of_the_other_job_are_refused(raw, out, capsys):
-    assert main(["--input", str(raw), "--output", str(out), "--published-layout"]) == 2
-    assert "--synthesize" in capsys.readouterr().err
-    assert main(["--synthesize", "--output", str(out)]) == 2 and "--raw" in capsys.readouterr().err
 
 
 def test_an_interrupted_synthesis_leaves_nothing(tmp_path, out):

@@ -61,12 +61,6 @@ def test_a_row_of_gsm8k(prepare):
     assert metadata.pop("id") and metadata == {"task": "gsm8k", "ground_truth": ["1080"], "solution": REASONED}
 
 
-def test_the_boxed_form(prepare):
-    (row,) = prepare([GSM8K], "--form", "boxed")
-    assert row["metadata"]["solution"] == f"{STEPS}\n\\boxed{{1080}}"
-    assert row["prompt"][0]["content"].endswith("end with the final number inside \\boxed{}.")
-
-
 @pytest.mark.parametrize("change,answer", [
     ({}, "2"), ({"id": None}, "2"), ({"answer": 2}, "2"), ({"answer": "\\frac{4}{2}"}, "\\frac{4}{2}"),
     ({"problem": None, "question": "What is $x$?"}, "2"),
@@ -76,11 +70,6 @@ def test_a_row_of_any_math_data(prepare, change, answer):
     assert (row["label"], row["metadata"]["id"]) == (answer, "a/7.json")
     steps = "As $2x=4$, we get \\boxed{2}."
     assert row["metadata"]["solution"] == (steps if answer == "2" else f"{steps}\n\\boxed{{{answer}}}")
-
-
-def test_a_row_without_steps_has_no_solution(prepare):
-    (row,) = prepare([{"question": "1+1?", "answer": "2"}], task="math")
-    assert row["label"] == "2" and "solution" not in row["metadata"]
 
 
 @pytest.mark.parametrize("row", [
@@ -226,11 +215,6 @@ def test_countdown_rows_of_the_same_numbers_are_the_same(prepare, tmp_path):
         assert targets == ([24] if held.question.own["target"] == 16 else [16] * 3)
 
 
-def test_rows_that_are_all_held_out_train_nothing(prepare, capsys):
-    prepare([GSM8K, GSM8K], "--split-eval", "1", "--eval", "held", code=1)
-    assert "asks what a held-out one asks; nothing is written" in capsys.readouterr().err
-
-
 def test_an_evaluation_file_alone(prepare, tmp_path):
     prepare([COUNTDOWN], "--eval", "data/cd", task="countdown", output="")
     (entry,) = load_questions(tmp_path / "data", "cd")
@@ -276,15 +260,3 @@ def test_what_cannot_be_written_is_one_line_and_changes_nothing(prepare, capsys,
     error = capsys.readouterr().err
     assert error.startswith("error: ") and reason in error and error.count("\n") == 1
     assert (tmp_path / "train.jsonl").read_text() == "earlier" and not list(tmp_path.glob("*.tmp"))
-
-
-def test_nothing_to_write_is_refused(prepare, capsys):
-    prepare(many(3), output="", code=2)
-    assert "--output" in capsys.readouterr().err
-
-
-def test_a_table_may_hold_the_rows(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "in.csv").write_text('nums,target\n"[6, 4, 1]",24\n')
-    assert main(["--task", "countdown", "--input", "in.csv", "--output", "train.jsonl"]) == 0
-    assert rows_of(tmp_path / "train.jsonl")[0]["metadata"]["numbers"] == [6, 4, 1]

@@ -68,13 +68,6 @@ def test_who_marks_gold_paragraphs():
         assert question.extras["supporting_facts"] == facts and question.supporting == ()
 
 
-def test_squad_rows_are_a_text_and_a_paragraph_of_an_article():
-    question = read_question(SQUAD)
-    assert (question.context, question.answers) == ("Ann is. She was.", ("Ann", "Ann Lee"))
-    assert question.paragraphs == (Paragraph("Ann", ("Ann is. She was.",)),)
-    assert (question.supporting, question.article) == (("Ann",), "Ann")
-
-
 # --- questions and answers -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("given", "answers"), [
     ("Ann", ("Ann",)), (["B", "A", "", "B", None], ("B", "A")), (1995, ("1995",)), (0, ("0",)),

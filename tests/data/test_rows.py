@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.data.rows import BadRow, BadRows, DataError, open_dataset, open_file
+from mem_agent.data.rows import BadRow, DataError, open_dataset, open_file
 from mem_agent.tests.helpers.question_rows import SQUAD_FILE, put
 
 ROWS = [{"question": "Who?", "n": 1}, {"question": "Wo?", "n": 2}]
@@ -73,16 +73,6 @@ def test_a_file_that_cannot_be_read_is_one_error_that_names_it(tmp_path, name, t
         list(open_file(write(tmp_path / name, text)))
     with pytest.raises(DataError, match="absent"):
         open_file(tmp_path / "absent.json")
-
-
-def test_bad_rows_are_counted_by_their_reason(capsys):
-    bad = BadRows("prepare")
-    for number in range(30):
-        bad.add(f"line {number}: " + ("answer is missing; use others" if number % 3 else f"not JSON (x {number})"))
-    bad.tell_rest()
-    lines = capsys.readouterr().err.splitlines()
-    assert bad.count == 30 and len(lines) == 21 and "line 0" in lines[0]
-    assert "10 more" in lines[-1] and "20 x answer is missing" in lines[-1] and "10 x not JSON" in lines[-1]
 
 
 # --- Hugging Face ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from mem_agent.data.manifest import locked_manifest, sha256_of
 from mem_agent.data.numbered import Corpus
 from mem_agent.data.rows import DataError
 from mem_agent.data.synthesize import distance_of, is_far, main, places_of
-from mem_agent.tests.helpers.question_rows import HOTPOTQA_FILE, MUSIQUE, put
+from mem_agent.tests.helpers.question_rows import put
 from mem_agent.tests.helpers.raw_hotpotqa import raw_rows, split_documents
 
 
@@ -126,18 +126,6 @@ def test_2wiki_rows_are_spaced_and_have_their_evidence(tmp_path):
         assert f"Film {number} is a film. It was made by Director {number}." in entry["context"]
 
 
-def test_real_hotpotqa(tmp_path):
-    if not HOTPOTQA_FILE.exists():
-        pytest.skip(f"no {HOTPOTQA_FILE.name} beside the repository")
-    assert write(HOTPOTQA_FILE, tmp_path, "--lengths", "50 400", "--questions", "60") == 0
-    rows = {row["question"]: row for row in json.loads(HOTPOTQA_FILE.read_text())}
-    for entry in (*entries(tmp_path, 50), *entries(tmp_path, 400)):
-        row = rows[entry["input"]]
-        assert entry["answers"] == [row["answer"]] and len(set(split_documents(entry["context"]))) == entry["num_docs"]
-        assert entry["supporting"] == list(dict.fromkeys(row["supporting_facts"]["title"]))
-        assert set(titles_of(entry)) >= set(entry["supporting"])
-
-
 # --- distant evidence ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("places", "falling", "distance"), [
     ((250, 10), True, 240), ((10, 250), False, 240), ((900, 500, 399), True, 101), ((900, 399, 500), False, 101),
@@ -190,12 +178,6 @@ def test_wrong_use_is_one_line_and_leaves_nothing(raw, tmp_path, capsys, flags, 
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 1 and errors[0].startswith("error: ") and named in errors[0]
     assert not list((tmp_path / "out").glob("eval*"))
-
-
-def test_data_without_facts_in_an_order_is_refused(tmp_path, capsys):
-    raw = put(tmp_path / "musique.jsonl", MUSIQUE)
-    flags = ("--questions", "1", "--lengths", "101", "--distant-evidence")
-    assert write(raw, tmp_path / "out", *flags) == 1 and "--distant-evidence" in capsys.readouterr().err
 
 
 # --- what is there ---------------------------------------------------------------------------------------------------
