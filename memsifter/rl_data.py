@@ -283,11 +283,10 @@ class Part:
 
     def read(self) -> Iterator[tuple[Mapping[str, Any], HistoryQuestion | None]]:
         """Each row and its question, None of a bad row. Raises DataError."""
-        source = open_file(self.path)
-        rows = tqdm(source.rows, f"{self.dataset} {self.split}", source.total, unit=" rows", disable=None)
+        rows = tqdm(open_file(self.path), f"{self.dataset} {self.split}", unit=" rows", disable=None)
         for number, row in enumerate(rows):
             stop_if_asked()
-            fields = row.fields or {}
+            fields = row.fields
             try:
                 yield fields, question_of(fields, str(self.path), number)
             except BadRow:

@@ -112,9 +112,9 @@ def test_evaluation_data_is_fetched_or_made(tmp_path):
     done = script("prepare-eval-data.sh", "--synthesize", "/a b.json", "/c.json", **where, QUESTIONS="8", SEED="7")
     assert "-m mem_agent synthesize --raw /a\\ b.json /c.json --lengths 50\\ 200" in done.stdout
     assert done.stdout.rstrip().endswith("--questions 8 --seed 7")
-    options = ("--published-questions", "/e.json", "--distant-evidence", "100 400")
+    options = ("--published-questions", "/e.json", "--distant-evidence")
     done = script("prepare-eval-data.sh", "--synthesize", "/a.json", *options, **where)
-    assert "--raw /a.json --published-questions /e.json --distant-evidence 100\\ 400 --lengths" in done.stdout
+    assert "--raw /a.json --published-questions /e.json --distant-evidence --lengths" in done.stdout
     assert "--questions 128" not in done.stdout
 
 
