@@ -1,6 +1,7 @@
 """Rows of parquet files and the questions they are."""
 
 import orjson
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,14 +26,7 @@ def questions(draw):
 
 
 @given(questions())
-def test_a_question_comes_back_from_its_row(asked):
-    assert question_of(row_of(asked), "f") == asked
-
-
-@given(questions())
 def test_a_question_comes_back_from_parquet(asked):
-    import pyarrow as pa
-
     (row,) = pa.Table.from_pylist([row_of(asked)]).to_pylist()
     assert question_of(row, "f") == asked
 
