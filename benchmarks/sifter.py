@@ -126,7 +126,8 @@ def stage_1(folder: Path, questions: int) -> list[Outcome]:
 
 def _embed(folder: Path, source: Path, again: str = "") -> EmbedCounts:
     output = folder / f"{source.stem}{again}_embed.parquet"
-    return embed_file(HashingEncoder(), str(folder / "tokenizer"), folder / "store" / source.stem, source, output, _HERE)
+    store = folder / "store" / source.stem
+    return embed_file(HashingEncoder(), str(folder / "tokenizer"), store, source, output, _HERE)
 
 
 def windows(folder: Path, in_flight: int, requests: int) -> list[Outcome]:

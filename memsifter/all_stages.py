@@ -21,8 +21,7 @@ from .files import FINISHED_WITH_FAILURES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="mem-agent memsifter", description="Embed, rank and answer; other options are "
-                                     "those that all stages have.")
+    parser = argparse.ArgumentParser(prog="mem-agent memsifter", description="Options of all stages, and these:")
     parser.add_argument("--model", default=os.environ.get("MODEL_PATH", ""), help="the ranker's folder or hub id")
     parser.add_argument("--chat-model", default="", help="the chat model's, where BASE_URL is not set")
     parser.add_argument("--model-name", default=os.environ.get("MODEL_NAME", ""), help="the chat model's name")

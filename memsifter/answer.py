@@ -62,8 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     stop_on_signals()
     config, chosen = stage_config(), methods(given)
     if bool(given.model) == bool(config.base_url):
-        raise ConfigError("expected either BASE_URL, a server's address with its key in API_KEY, or --model, a model to "
-                          f"serve here, not {config.base_url!r} and {given.model!r}")
+        raise ConfigError(f"BASE_URL={config.base_url!r} --model {given.model!r}: expected one of them")
     model = local_folder(given.model, "--model") if given.model else None
     called = given.model_name or (model.resolve().name if model else _only_model(config.base_url))
     if model:
@@ -126,11 +125,11 @@ def _tokens(given: argparse.Namespace, order: str) -> int:
 
 
 def _with_context(config: Config, model: Path, needed: int) -> Config:
-    """With ENGINE_MAX_LEN for sessions and a reply of ``needed`` tokens. Raises ConfigError: the model has not as many."""
+    """With ENGINE_MAX_LEN for sessions and a reply of ``needed`` tokens. Raises ConfigError: there are not as many."""
     limit = min(filter(None, (config.engine_max_len, model_positions(model))), default=sys.maxsize)
     if needed >= limit:
-        raise ConfigError(f"--max-input-tokens (or --full-input-tokens) and --max-output-token are {needed}, which leaves "
-                          f"no room for a question in {limit} tokens ({model}, ENGINE_MAX_LEN); lower one")
+        raise ConfigError(f"--max-input-tokens (--full-input-tokens) and --max-output-token, {needed}, leave no "
+                          f"room for a question in {limit} tokens ({model}, ENGINE_MAX_LEN); lower one")
     return config.replace(engine_max_len=min(limit, needed + _AROUND))
 
 

@@ -68,8 +68,6 @@ _FREE = (
 _OTHERS = ("AVERAGE", "OUTPUT", "SINGLE_ITER", "VERSION", "BASE_URL", "POCKET_DATA", "DATA_ROOT", "LENGTH", "FORCE",
            "DRY_RUN", "RESULTS", "SAVE_FILE", "CONVERT", "MODEL_PATH")
 """Variables that mean one command of several here."""
-_ANY = "iter_*"
-"""Stands for the checkpoints that a dry run does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +101,15 @@ class Curriculum:
         # Of its rankings: told apart from curricula of the same name elsewhere.
         self.name = f"{self.work.name}-{hashlib.sha256(str(self.work).encode()).hexdigest()[:8]}"
 
-    def folder(self, number: int) -> Path:
-        return self.work / f"round_{number}"
+    def folder(self, number: int, *names: str) -> Path:
+        return Path(self.work, f"round_{number}", *names)
 
     def data(self, number: int) -> Path:
         return self.work / "rl_train_data" / f"round_{number}"
 
-    def ranker(self, number: int) -> str:
-        return f"{self.name}/round_{number}"
-
-    def hf(self, number: int) -> Path:
-        """Of the converted checkpoints."""
-        return self.folder(number) / "train" / "hf"
-
     def model_of(self, number: int) -> str:
         """What round ``number`` starts from."""
-        return self.model if number == 1 else str(self.folder(number - 1) / "model")
+        return self.model if number == 1 else str(self.folder(number - 1, "model"))
 
     def steps(self, number: int, *, dry: bool = False) -> Iterator[Step]:
         """Of a round, in order: each is to be run before the next is asked for, unless ``dry``."""
@@ -126,12 +117,13 @@ class Curriculum:
         yield self.train(number)
         yield self.convert(number)
         average, chosen = self.given.average, self.given.ckpt_steps
-        names = [_ANY] * min(2, average) if dry else self.checkpoints(number)
+        there = [] if dry else self.checkpoints(number)
+        names = there or ["iter_*"] * min(2, average)
         if chosen:  # step 20 is iteration 19, for iterations count from 0
             names = [f"iter_{step - 1:07}" for step in chosen]
-            if not dry and (absent := set(names) - set(self.checkpoints(number))):
-                raise MemAgentError(f"--ckpt-steps: {self.hf(number)} has no {min(absent)}, which is step "
-                                    f"{int(min(absent)[5:]) + 1}; it has {', '.join(self.checkpoints(number))}")
+            absent = [step for step, name in zip(chosen, names, strict=True) if name not in there and not dry]
+            if absent:
+                raise MemAgentError(f"--ckpt-steps: round {number} has no step {absent[0]}, but {', '.join(there)}")
         elif self.recipe.test and (dry or len(names) > average):
             for name in dict.fromkeys(names):
                 yield self.validate(number, name)
@@ -143,13 +135,13 @@ class Curriculum:
     # --- the steps --------------------------------------------------------------------------------------------------
 
     def prepare(self, number: int) -> Step:
-        rankings = self.given.rankings and self.given.rankings.absolute() if number == 1 else self.results / self.ranker(number - 1)
+        rankings = self.results / f"{self.name}/round_{number - 1}" if number > 1 else self.given.rankings
+        folders = [rankings, self.results / self.given.embedding_model_name]
         command = python_module(
-            "mem_agent", "prepare-rl-data", "--recipe", str(self.given.data_recipe), "--data-dirs",
-            *([str(rankings)] if rankings else []), str(self.results / self.given.embedding_model_name),
-            "--output-dir", str(self.work), "--version", f"round_{number}", "--tokenizer", self.model,
-            "--max-prompt-tokens", str(self.prompt_tokens), "--seed", str(self.given.seed), *self.prompts,
-        )
+            "mem_agent", "prepare-rl-data", "--recipe", str(self.given.data_recipe),
+            "--data-dirs", *(str(folder.absolute()) for folder in folders if folder), "--output-dir", str(self.work),
+            "--version", f"round_{number}", "--tokenizer", self.model, "--max-prompt-tokens", str(self.prompt_tokens),
+            "--seed", str(self.given.seed), *self.prompts)
         return Step(number, "prepare", command, [self.data(number) / "prepared.json"])
 
     def train(self, number: int) -> Step:
@@ -158,30 +150,31 @@ class Curriculum:
         words, warm = shlex.split(os.environ.get("REWARD_ARGS", "")), number <= self.given.warm_up
         if warm:
             words = [word for word in words if word.startswith("overlong_")]
-        folder = self.folder(number) / "train"
-        own = {"HF_CKPT": self.model_of(number), "TRAIN_DATA": str(self.data(number)), "SAVE_PATH": str(folder),
-               "EVAL": "0", "CONVERT": "0", "REWARD": "task" if warm else self.given.reward,
+        own = {"HF_CKPT": self.model_of(number), "TRAIN_DATA": str(self.data(number)), "EVAL": "0", "CONVERT": "0",
+               "SAVE_PATH": str(self.folder(number, "train")), "REWARD": "task" if warm else self.given.reward,
                "REWARD_ARGS": shlex.join(words)}
         unset = [*_OTHERS, *(["TORCH_DIST"] if number > 1 else [])]
-        return Step(number, "train", ["bash", str(PACK / "run-train.sh")],
-                    [folder / "latest_checkpointed_iteration.txt"], own, unset)
+        tracker = self.folder(number, "train", "latest_checkpointed_iteration.txt")
+        return Step(number, "train", ["bash", str(PACK / "run-train.sh")], [tracker], own, unset)
 
     def convert(self, number: int) -> Step:
-        own = {"SAVE_PATH": str(self.folder(number) / "train"), "HF_CKPT": self.model_of(number), "SINGLE_ITER": "all"}
-        return Step(number, "convert", ["bash", str(PACK / "convert-to-hf.sh")], [self.hf(number)], own)
+        folder = self.folder(number, "train")
+        own = {"SAVE_PATH": str(folder), "HF_CKPT": self.model_of(number), "SINGLE_ITER": "all"}
+        return Step(number, "convert", ["bash", str(PACK / "convert-to-hf.sh")], [folder / "hf"], own)
 
     def validate(self, number: int, name: str) -> Step:
         """By the data sets that have test questions: a file without a usable row has none."""
-        data, results = self.data(number), self.folder(number) / "validation"
+        data, results = self.data(number), self.folder(number, "validation", name)
         tested = [name for name in self.recipe.test if (data / f"eval_{name}.json").is_file()] or self.recipe.test
-        own = {"MODEL_PATH": str(self.hf(number) / name), "DATA_ROOT": str(data), "LENGTH": " ".join(tested),
-               "RESULTS": str(results), "SAVE_FILE": name, "CONVERT": "0"}
-        return Step(number, f"validate-{name}", ["bash", str(PACK / "run-eval.sh")], [results / name / "run.json"], own,
-                    accepted=(0, FINISHED_WITH_FAILURES), check=partial(score_of, results / name))
+        own = {"MODEL_PATH": str(self.folder(number, "train", "hf", name)), "DATA_ROOT": str(data),
+               "LENGTH": " ".join(tested), "RESULTS": str(results.parent), "SAVE_FILE": name, "CONVERT": "0"}
+        return Step(number, f"validate-{name}", ["bash", str(PACK / "run-eval.sh")], [results / "run.json"], own,
+                    accepted=(0, FINISHED_WITH_FAILURES), check=partial(score_of, results))
 
     def average(self, number: int, names: Sequence[str]) -> Step:
         """One checkpoint is its own mean: a link."""
-        inputs, model = [str(self.hf(number) / name) for name in names], self.folder(number) / "model"
+        inputs = [str(self.folder(number, "train", "hf", name)) for name in names]
+        model = self.folder(number, "model")
         command = python_module("mem_agent", "average", "--inputs", *inputs, "--output", str(model), "--force")
         if len(names) == 1:
             command = ["ln", "-sfn", *inputs, str(model)]
@@ -189,12 +182,11 @@ class Curriculum:
 
     def rank(self, number: int) -> Step:
         """The test questions are not ranked: theirs are the same in every round."""
-        ranker, train = self.ranker(number), self.recipe.train
+        ranker, train = f"{self.name}/round_{number}", self.recipe.train
         command = python_module(
-            "mem_agent", "session-ranking", "--model", str(self.folder(number) / "model"), "--model-name", ranker,
+            "mem_agent", "session-ranking", "--model", str(self.folder(number, "model")), "--model-name", ranker,
             "--output-dir", str(self.results), "--embedding-model-name", self.given.embedding_model_name,
-            "--splits", "train", "--datasets", " ".join(train), *self.prompts,
-        )
+            "--splits", "train", "--datasets", " ".join(train), *self.prompts)
         unset = [*_OTHERS, "TEMPERATURE"]  # of training; the stages would take it for theirs, EVAL_TEMPERATURE
         outputs = [self.results / ranker / f"{name}_train_{RANKING}.parquet" for name in train]
         return Step(number, "rank", command, outputs, {}, unset, (0, FINISHED_WITH_FAILURES),
@@ -203,16 +195,17 @@ class Curriculum:
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
     def checkpoints(self, number: int) -> list[str]:
-        names = sorted(path.parent.name for path in self.hf(number).glob("iter_*/config.json"))
+        folder = self.folder(number, "train", "hf")
+        names = sorted(path.parent.name for path in folder.glob("iter_*/config.json"))
         if not names:
-            raise MemAgentError(f"{self.hf(number)}: no converted checkpoint; see the lines above")
+            raise MemAgentError(f"{folder}: no converted checkpoint; see the lines above")
         return names
 
     def best(self, number: int, names: Sequence[str]) -> list[str]:
         """The names of the best checkpoints, in the order in which they were trained."""
-        scores = {name: score_of(self.folder(number) / "validation" / name) for name in names}
+        scores = {name: score_of(self.folder(number, "validation", name)) for name in names}
         print("".join(f"round {number}: {name} {score:.4f}\n" for name, score in scores.items()), end="", flush=True)
-        write_atomically(self.folder(number) / "scores.json", orjson.dumps(scores, option=orjson.OPT_INDENT_2))
+        write_atomically(self.folder(number, "scores.json"), orjson.dumps(scores, option=orjson.OPT_INDENT_2))
         return sorted(sorted(names, key=lambda name: (scores[name], name))[-self.given.average :])
 
     def settings(self) -> Row:
@@ -229,8 +222,7 @@ def check_ranked(outputs: Sequence[Path]) -> None:
     for path in outputs:
         said = [row["rank_status"] for row in read_rows(path, ["rank_status"])]
         if said and OK not in said:
-            raise MemAgentError(f"{path}: none of {len(said)} questions was ranked ({said[-1]}); once that is "
-                                "seen to, the same command asks for them again")
+            raise MemAgentError(f"{path}: none of {len(said)} was ranked ({said[-1]}); the same command asks again")
 
 
 def score_of(results: Path) -> float:
@@ -238,8 +230,7 @@ def score_of(results: Path) -> float:
     (found,) = read_results([results])
     rows = [row for cell in found.cells for row in cell.rows]
     if rows and all(row.failure for row in rows):
-        raise MemAgentError(f"{results}: all {len(rows)} answers failed ({rows[-1].failure_message}); once that is "
-                            "seen to, the same command asks for them again")
+        raise MemAgentError(f"{results}: all answers failed ({rows[-1].failure_message}); the same command asks again")
     scores = []
     for cell in found.cells:
         metric = main_metric(shared_metrics(cell.rows))
@@ -259,8 +250,7 @@ def run_step(step: Step, folder: Path) -> None:
     begun = time.monotonic()
     code = run_command(step)
     if code not in step.accepted:
-        raise MemAgentError(f"round {step.round}: {step.name} ended with code {code}; once the reason above is mended, "
-                            "the same command goes on there")
+        raise MemAgentError(f"round {step.round}: {step.name} ended with code {code}; the same command goes on there")
     if absent := [path for path in step.outputs if not path.exists()]:
         raise MemAgentError(f"round {step.round}: {step.name} has not written {absent[0]}")
     step.check()
@@ -286,14 +276,13 @@ def run_command(step: Step) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     given, config = _parser().parse_args(argv), Config.from_env()
     if 0 < config.keep_checkpoints < given.average:
-        raise ConfigError(f"KEEP_CHECKPOINTS={config.keep_checkpoints}: {given.average} are averaged; keep as many at "
-                          "least, or 0, which keeps all")
+        raise ConfigError(f"KEEP_CHECKPOINTS={config.keep_checkpoints}: {given.average} are averaged; keep as many")
     rounds = Curriculum(given, config)
     if given.dry_run:
         for number in range(1, given.rounds + 1):
             for step in rounds.steps(number, dry=True):
-                settings = [f"{name}={shlex.quote(value)}" for name, value in step.env.items()]
-                print(f"# round {number}: {step.name}", " ".join([*settings, shlex.join(step.command)]), sep="\n")
+                settings = "".join(f"{name}={shlex.quote(value)} " for name, value in step.env.items())
+                print(f"# round {number}: {step.name}\n{settings}{shlex.join(step.command)}")
         return 0
     with folder_lock(rounds.work, busy="another run is at work there; choose another folder"):
         keep_settings(rounds.work / "curriculum.json", rounds.settings())
@@ -311,7 +300,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--model", **from_variable("HF_CKPT", "MODEL_PATH"), metavar="HF", help="what the first round starts from")
     add("--data-recipe", type=Path, **from_variable("DATA_RECIPE"), metavar="YAML", help="prepare-rl-data's --recipe")
     add("--output-dir", type=Path, default=Path(given("OUTPUT_DIR") or "data/results"), help="of the stages' files")
-    add("--embedding-model-name", default=given("EMBEDDING_MODEL_NAME") or "bge-m3", help="of stage 1's files (bge-m3)")
+    add("--embedding-model-name", default=given("EMBEDDING_MODEL_NAME") or "bge-m3", help="of stage 1 (bge-m3)")
     add("--rankings", type=Path, metavar="DIR", help="what the first round is chosen by (chance)")
     add("--rounds", type=positive_number, default=3, metavar="N", help="in all (3)")
     add("--average", type=positive_number, default=3, metavar="K", help="best checkpoints of a round (3)")

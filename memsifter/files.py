@@ -51,7 +51,7 @@ def stage_parser(stage: str, description: str) -> argparse.ArgumentParser:
     add_option(parser, "embedding_model_name", "bge-m3", "the embedding model's name in the files of stage 1")
     add_option(parser, "workers", 1, "processes that work side by side", positive_number)
     parser.add_argument("--limit", type=positive_number, help="only so many questions of each file")
-    parser.add_argument("--ray", help="a cluster: auto, HEAD:6379 or ray://HEAD:10001 (RAY_ADDRESS, else this machine)")
+    parser.add_argument("--ray", help="auto, HEAD:6379 or ray://HEAD:10001 (RAY_ADDRESS, else this machine)")
     return parser
 
 
@@ -121,6 +121,6 @@ def keep_settings(path: Path, settings: Mapping[str, Any], made: bool = True) ->
     before = orjson.loads(path.read_bytes()) if made and path.exists() else settings
     for name in sorted({*before, *settings}):
         if before.get(name) != settings.get(name):
-            raise ConfigError(f"{path}: {name} was {before.get(name)!r:.80} and is {settings.get(name)!r:.80}; go on with "
-                              "the former, choose another output, or move what was made away")
+            told = f"{name} was {before.get(name)!r:.80} and is {settings.get(name)!r:.80}"
+            raise ConfigError(f"{path}: {told}; keep it, choose another output, or move what was made away")
     write_atomically(path, orjson.dumps(settings, option=orjson.OPT_INDENT_2))

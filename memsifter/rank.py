@@ -84,18 +84,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     model = local_folder(given.model, "--model")
     ranker = given.model_name or model.resolve().name
     sources = find_files(given, Path(given.output_dir, given.embedding_model_name), EMBED)
-    own = model_settings(model)  # of a ranker that this pack converted
-    own = {name: own[name] for name in (*_DEFAULTS, "MEM_THINKING") if name in own} if own.get("AGENT") == "chat" else {}
-    config = stage_config(_DEFAULTS | own).replace(
+    converted = model_settings(model)  # of a ranker that this pack trained
+    own = {name: converted[name] for name in (*_DEFAULTS, "MEM_THINKING") if name in converted}
+    config = stage_config(_DEFAULTS | (own if converted.get("AGENT") == "chat" else {})).replace(
         hf_ckpt=str(model), agent="chat", agent_args="", task="qa", task_args="", eval_mode="recurrent")
     listed = models_at(config.base_url) if config.base_url else {}
     served = given.served_model or (next(iter(listed)) if len(listed) == 1 else ranker)
     vocabulary = load_vocabulary(model, config.trust_remote_code)
-    config = settled(config, vocabulary, wording, listed.get(served) or config.engine_max_len or model_positions(model))
+    most = listed.get(served) or config.engine_max_len or model_positions(model)
+    config = settled(config, vocabulary, wording, most)
     settings = {"model": model_hash(model), "rank_top_k": given.rank_top_k, "wording": wording.digest,
                 **{name: getattr(config, name) for name in _SHARED}}
-    stages = [Stage(source, stage_file(given.output_dir, data, RANKING, ranker), RankWorker.adds, settings, given.limit)
-              for data, source in sources.items()]
+    outputs = [stage_file(given.output_dir, data, RANKING, ranker) for data in sources]
+    stages = [Stage(source, output, RankWorker.adds, settings, given.limit)
+              for source, output in zip(sources.values(), outputs, strict=True)]
     with endpoint(config, model, served, Path(given.output_dir, ranker), stages) as server:
         thinking = config.mem_thinking if "enable_thinking" in str(vocabulary.tokenizer.chat_template) else None
         chat = ChatSettings(**server, timeout_s=TIMEOUT_S, retries=RETRIES, concurrency=config.mem_concurrency,
@@ -168,9 +170,9 @@ def ranking_prompt(
     """A prompt of at most ``limit`` tokens by ``count``; the positions that it shows: session n is ``shown[n]``; and
     the tokens by position that they were chosen by.
 
-    The first sessions of ``order`` that fit, in the order of time. Stage 1 counted ``tokens`` with a tokenizer that need
-    not be this one, so the whole prompt is counted. Where it is too long by more than numbers and seams make, sessions
-    are counted again, then less is shown until it fits::
+    The first sessions of ``order`` that fit, in the order of time. Stage 1 counted ``tokens`` with a tokenizer that
+    need not be this one, so the whole prompt is counted. Where it is too long by more than numbers and seams make,
+    sessions are counted again, then less is shown until it fits::
 
         limit 100, prompt without history 20; sessions of 30, 25, 20 tokens by stage 1, best first
         budget 80 -> all three, and the prompt has 110; counted again they are 36, 30, 24 -> the first two, 86: it fits
@@ -192,7 +194,7 @@ def ranking_prompt(
         room -= over
         text, shown, over = filled()
     if not shown or not {*needed} <= {*shown}:
-        raise NoRoom(f"no session fits, or not all that are gold: a prompt of {limit} has room for {max(0, room)} tokens")
+        raise NoRoom(f"no session fits: a prompt of {limit} tokens has room for {max(0, room)}")
     return text, shown, tokens
 
 
@@ -204,8 +206,8 @@ def settled(config: Config, vocabulary: Vocabulary, wording: Wording, most: int)
     question = min(config.mem_max_question, most - around) if most else config.mem_max_question
     least = _tokens(vocabulary, wording.ranking_prompt("", "", 1, Language.EN))
     if question <= least:
-        raise ConfigError(f"beside a reply of MEM_MAX_FINAL={config.mem_max_final} tokens {max(0, question)} are left for "
-                          f"a prompt, which has {least} without a history; lower that, or raise ENGINE_MAX_LEN")
+        raise ConfigError(f"MEM_MAX_FINAL={config.mem_max_final} leaves {max(0, question)} tokens for a prompt, of "
+                          f"{least} without a history; lower it, or raise ENGINE_MAX_LEN")
     needed = -(-(question + around) // _STEP) * _STEP
     return config.replace(mem_max_question=question, engine_max_len=min(needed, most) if most else needed)
 

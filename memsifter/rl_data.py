@@ -25,15 +25,15 @@ The names of the sections are free, and ``train`` and ``test`` may stand alone, 
 ``{name}_{split}_embed.parquet`` at random. More than there are means all, which is said.
 
 The score of a question is ``rewards.ranking.anchor_score`` of the last ranking; its priority is ``1 - |score - 0.2|``,
-and the highest are taken: those that were ranked neither well nor hopelessly (MemSifter, ``EvalSelectActor``; its column
-is called ndcg, but is not ideal-normalised). One gold session each, at place 1, 9 and nowhere of the ranking::
+and the highest are taken: those that were ranked neither well nor hopelessly (MemSifter, ``EvalSelectActor``; its
+column is called ndcg, but is not ideal-normalised). One gold session each, at place 1, 9 and nowhere of the ranking::
 
     1 / log2(2) = 1       priority 0.2
     1 / log2(10) = 0.301  priority 0.899      taken first
     0                     priority 0.8
 
-Equal priorities, and chance, are ordered by a hash of seed, data set and id, never by the order of the rows, so that the
-first n are an exact choice, and the next takes the place of one that turns out to have no room. Test questions are
+Equal priorities, and chance, are ordered by a hash of seed, data set and id, never by the order of the rows, so that
+the first n are an exact choice, and the next takes the place of one that turns out to have no room. Test questions are
 chosen at random, so that they are the same in every round.
 
 The prompt shows all gold sessions, and of the others the most similar to the question, as many as the budget takes
@@ -215,8 +215,7 @@ def find_parts(recipe: DataRecipe, folders: Sequence[Path]) -> Iterator[Part]:
             places = [folder / f"{dataset}_{split}_{kind}.parquet" for folder in folders for kind in (RANKING, EMBED)]
             path = next(filter(Path.is_file, places), None)
             if path is None:
-                raise MemAgentError(f"{dataset}: no {' nor '.join(map(str, places))}; embed its sessions first, or leave "
-                                    "it out of the recipe")
+                raise MemAgentError(f"{dataset}: no {' nor '.join(map(str, places))}; make it, or leave that out")
             by_ranking = split == "train" and path.stem.endswith(RANKING)
             yield Part(dataset, split, wanted, BY_RANKING if by_ranking else BY_CHANCE, path)
 
@@ -257,7 +256,8 @@ def _check(asked: HistoryQuestion, row: Row, prompting: Prompting) -> None:
         raise Unusable("no sessions")
     if not asked.gold:
         raise Unusable("no gold session")
-    tokens, room = Counted(asked, prompting.count), room_for(asked, prompting.limit, prompting.wording, prompting.count)
+    tokens = Counted(asked, prompting.count)
+    room = room_for(asked, prompting.limit, prompting.wording, prompting.count)
     if sum(tokens[position] for position in asked.gold_positions) > room:
         raise Unusable(_GOLD_TOO_LARGE)
     if len(row.get("similarities") or ()) != len(asked.sessions):
@@ -314,15 +314,15 @@ def shards_of(rows: Dataset, seed: int) -> list[Dataset]:
 
 
 def write_evaluation(rows: Dataset, file: BinaryIO) -> None:
-    """Entries of ``eval_<dataset>.json`` (``evaluation.questions``): an answer is the numbers of the gold sessions, and
-    no stored history is needed.
+    """Entries of ``eval_<dataset>.json`` (``evaluation.questions``): an answer is the numbers of the gold sessions,
+    and no stored history is needed.
     """
     entries = []
     for row in rows:
+        id, text = row["metadata"]["id"], row["prompt"][0]["content"]
         own = {name: value for name, value in row["metadata"].items() if name not in ("task", "id", "history_id")}
-        answer = ",".join(map(str, own["gold"]))
-        entries.append(orjson.dumps({"index": row["metadata"]["id"], "task": TASK, "input": row["prompt"][0]["content"],
-                                     "answers": [answer], "metadata": own}))
+        answers = [",".join(map(str, own["gold"]))]
+        entries.append(orjson.dumps({"index": id, "task": TASK, "input": text, "answers": answers, "metadata": own}))
     file.write(b"[\n" + b",\n".join(entries) + b"\n]\n")
 
 

@@ -9,8 +9,8 @@
 A worker appends a row the moment it has its result, so a kill at any moment costs what was in flight and no more. Many
 rows are in flight at once, whatever the blocks are that they came in: a slow reply holds up no other row.
 
-A row is known by its question_id and by what an earlier stage says of it (``KNOWN_BY``): where stage 2 ranks a question
-again, stage 3 asks it again. OUTPUT is made of all parts, and replaced by one rename.
+A row is known by its question_id and by what an earlier stage says of it (``KNOWN_BY``): where stage 2 ranks a
+question again, stage 3 asks it again. OUTPUT is made of all parts, and replaced by one rename.
 
 Ray is one of this machine that lives as long as the command, or a cluster whose machines see the same folders.
 
@@ -249,7 +249,7 @@ def ask_all(
     stages: Sequence[Stage], makers: Sequence[Callable[[], Work]], given: argparse.Namespace, concurrency: int,
     told: Callable[[Path], str] = lambda output: "",
 ) -> int:
-    """Run every stage, with its worker, and say what became of it; the exit code. ``told`` may say more of an output."""
+    """Run every stage, with its worker, and say what became of it, and ``told`` of its output; the exit code."""
     failed = 0
     for stage, make in zip(stages, makers, strict=True):
         statuses = stage.run(make, given, concurrency)

@@ -38,9 +38,10 @@ import argparse
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orjson
@@ -68,12 +69,9 @@ RETRIEVAL, ANSWERS = "retrieval", "answers"
 MAIN = {RETRIEVAL: "ndcg@10", ANSWERS: "f1"}
 """The score that methods are compared by."""
 SHOWN = "tokens shown"
-SCORES = {
-    RETRIEVAL: (*(f"ndcg@{k}" for k in (1, 5, 10)), *(f"recall@{k}" for k in (1, 5, 10)), "mrr@10", "valid", "kept",
-                "kept_all"),
-    ANSWERS: ("f1", "em", "option"),
-}
-HEADINGS = {**{name: name.replace("ndcg", "NDCG").replace("mrr", "MRR") for name in SCORES[RETRIEVAL]},
+_AT = [f"{name}@{k}" for name in ("ndcg", "recall") for k in (1, 5, 10)]
+SCORES = {RETRIEVAL: (*_AT, "mrr@10", "valid", "kept", "kept_all"), ANSWERS: ("f1", "em", "option")}
+HEADINGS = {**{name: name.replace("ndcg", "NDCG") for name in SCORES[RETRIEVAL]}, "mrr@10": "MRR@10",
             "kept_all": "kept all", "f1": "F1", "em": "EM", "option": "right option"}
 TITLES = {RETRIEVAL: "Sessions found", ANSWERS: "Questions answered"}
 WORDS = ("data", "chat model", "method", "type", "against", "score")
@@ -82,15 +80,15 @@ FEWEST_HISTORIES = 10
 _HISTORY_NAMES = ("sample_id", "shared_context_id")
 """Columns that name the history of a row, where a question sees a part of it."""
 COLUMNS = ("question_id", "question_type", "answer_session_ids", "haystack_session_ids", "similarities",
-            "haystack_session_gen_rankings", "ranking_error", "rank_status", "prefiltered_session_idx", "answer",
-            "answers", "gold_answer", "all_options", "predicted_answer", "api_status", "shown_tokens")
+           "haystack_session_gen_rankings", "ranking_error", "rank_status", "prefiltered_session_idx", "answer",
+           "answers", "gold_answer", "all_options", "predicted_answer", "api_status", "shown_tokens")
 _OF_WORDS = (*COLUMNS, "question", "haystack_sessions", "haystack_dates", "language")
 
 
 # --- what is in sifter.json ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Line:
     """One method on one data set, over all questions or one type of them."""
 
@@ -111,7 +109,7 @@ class Line:
     """Over the rows that did not fail."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Versus:
     """A method minus the first one in MAIN, over the questions of both, in points."""
 
@@ -149,13 +147,16 @@ def read_scores(path: Path) -> SifterScores:
 # Shares, 1 at best, by name, of what can be said; ``failed`` and SHOWN among them.
 
 
+Score = Callable[[Row], dict[str, float]]
+
+
 def by_order(row: Row, order: Sequence[int]) -> dict[str, float]:
     """Of positions, best first; a question without gold sessions has no scores."""
     gold = gold_positions(row)
     if not gold:
         return {"failed": 0.0}
-    found = {f"{name}@{k}": of(order, gold, k) for name, of in (("ndcg", ndcg_at), ("recall", recall_at))
-             for k in (1, 5, 10)}
+    pairs = ((ndcg_at, "ndcg"), (recall_at, "recall"))
+    found = {f"{name}@{k}": of(order, gold, k) for of, name in pairs for k in (1, 5, 10)}
     return {"failed": 0.0, **found, "mrr@10": reciprocal_rank(order, gold, 10)}
 
 
@@ -234,13 +235,12 @@ class Run(NamedTuple):
 
 
 def read_run(
-    file: StageFile, measure: str, method: str, score: Callable[[Row], dict[str, float]], histories: Mapping[str, str],
-    model: str = "",
+    histories: Mapping[str, str], file: StageFile, measure: str, method: str, score: Score, model: str = ""
 ) -> Run:
     """Raises MemAgentError where an id repeats."""
     rows = {}
     for number, row in enumerate(read_rows(file.path, _OF_WORDS if score is by_words else COLUMNS)):
-        id = _id(row, number)
+        id = str(row.get("question_id") or number)
         if id in rows:
             raise MemAgentError(f"{file.path}: row {number} ({id}): a question_id repeats; give each question its own")
         has_order = len(row.get("similarities") or ()) == len(row["haystack_session_ids"])
@@ -253,14 +253,10 @@ def read_histories(path: Path) -> dict[str, str]:
     """The history of each question, by its id: its name, else a digest of its sessions."""
     found = {}
     for number, row in enumerate(read_rows(path, ("question_id", "haystack_sessions", *_HISTORY_NAMES))):
-        id = _id(row, number)
-        digest = blake2b(str(row.get("haystack_sessions") or id).encode(), digest_size=16).hexdigest()
-        found[id] = next((str(row[name]) for name in _HISTORY_NAMES if row.get(name)), digest)
+        names = filter(None, map(row.get, _HISTORY_NAMES))
+        digest = blake2b(str(row.get("haystack_sessions") or number).encode(), digest_size=16).hexdigest()
+        found[str(row.get("question_id") or number)] = str(next(names, digest))
     return found
-
-
-def _id(row: Row, number: int) -> str:
-    return str(row.get("question_id") or number)
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------
@@ -268,43 +264,37 @@ def _id(row: Row, number: int) -> str:
 
 def sifter_scores(results: Path, datasets: Collection[str] = (), splits: Collection[str] = ()) -> SifterScores:
     """Of all files below a folder. Raises MemAgentError where there are none."""
-    embedded, ranked, others, chats = (
-        stage_files(results, kind, datasets, splits) for kind in (EMBED, RANKING, MEMORY, CHAT))
-    methods = {file.name for file in (*embedded, *ranked, *others)}
-    first = {file.name for file in embedded}
+    files = {kind: stage_files(results, kind, datasets, splits) for kind in (EMBED, RANKING, MEMORY, CHAT)}
+    methods = {file.name for kind in (EMBED, RANKING, MEMORY) for file in files[kind]}
     lines: list[Line] = []
     compared: list[Versus] = []
     notes: list[str] = []
-    for data in sorted({file.data for file in (*embedded, *ranked, *chats)}):
-        own, rankings, answers = ([file for file in files if file.data == data] for files in (embedded, ranked, chats))
-        rows = {file.path: pq.read_metadata(file.path).num_rows for file in (*own, *rankings, *answers)}
-        longest = max(rows, key=lambda path: rows[path])
-        histories = read_histories(longest)
-        runs = [read_run(file, RETRIEVAL, file.name, by_similarity, histories) for file in own]
-        runs += [read_run(file, RETRIEVAL, BM25, by_words, histories) for file in [*own, *rankings][:1]]
-        runs += [read_run(file, RETRIEVAL, file.name, by_model, histories) for file in rankings]
-        answered = []
-        for file in answers:
-            model, method = _model_and_method(file.name, methods)
-            answered.append(read_run(file, ANSWERS, method, by_answer, histories, model))
+    for data in sorted({file.data for kind in (EMBED, RANKING, CHAT) for file in files[kind]}):
+        own, ranked, answers = ([file for file in files[kind] if file.data == data] for kind in (EMBED, RANKING, CHAT))
+        rows, longest = max((pq.read_metadata(file.path).num_rows, file.path) for file in (*own, *ranked, *answers))
+        read = partial(read_run, read_histories(longest))
+        runs = [read(file, RETRIEVAL, file.name, by_similarity) for file in own]
+        runs += [read(file, RETRIEVAL, BM25, by_words) for file in [*own, *ranked][:1]]
+        runs += [read(file, RETRIEVAL, file.name, by_model) for file in ranked]
+        answered = [read(file, ANSWERS, *_method_and_model(file.name, methods)) for file in answers]
         # By chat model; the method of an embedding model first, as what others are compared with.
+        first = {file.name for file in own}
         runs += sorted(answered, key=lambda run: (run.model, run.method not in first))
-        found = [line for run in runs for line in lines_of(run, rows[longest])]
+        found = [line for run in runs for line in lines_of(run, rows)]
         lines += found
         compared += versus(runs)
         notes += [*_missing(found), *_about_histories(data, runs[0].questions)]
     if not lines:
-        raise MemAgentError(f"{results}: no *_embed, *_ranking or *_chat.parquet of a stage; mem-agent "
-                            "session-embedding makes the first")
+        raise MemAgentError(f"{results}: no *_embed, *_ranking or *_chat.parquet; session-embedding makes one")
     return SifterScores(tuple(lines), tuple(compared), tuple(notes))
 
 
-def _model_and_method(name: str, methods: Collection[str]) -> tuple[str, str]:
+def _method_and_model(name: str, methods: Collection[str]) -> tuple[str, Score, str]:
     """Of a chat model's folder, and in it the longest name of ``methods``, as in gpt-x/BAAI/bge-m3, or one folder."""
     folders = name.split("/")
     ends = ["/".join(folders[start:]) for start in range(1, len(folders))]
     method = next((end for end in ends if end in methods), folders[-1])
-    return name.removesuffix(f"/{method}"), method
+    return method, by_answer, name.removesuffix(f"/{method}")
 
 
 def lines_of(run: Run, expected: int) -> list[Line]:
@@ -312,15 +302,13 @@ def lines_of(run: Run, expected: int) -> list[Line]:
     kinds = [(str(kind) or "(none)", rows) for kind, rows in run.questions.groupby("kind")]
     lines = []
     for kind, rows in [("", run.questions), *(kinds if len(kinds) > 1 else [])]:
-        there = [name for name in (*SCORES[run.measure], SHOWN) if name in rows and rows[name].notna().any()]
-        scores = {name: estimate(100 * rows[name], rows["history"], full=100.0) for name in there if name != SHOWN}
-        costs = {SHOWN: estimate(rows[SHOWN], rows["history"])} if SHOWN in there else {}
-        main_score = scores.get(MAIN[run.measure])
-        lines.append(Line(
-            measure=run.measure, part=run.data, method=run.method, model=run.model, kind=kind,
-            n=main_score.n if main_score else 0, failed=int(rows["failed"].sum()),
-            missing=0 if kind else max(0, expected - len(rows)), scores=scores, costs=costs,
-        ))
+        found = {name: estimate(rows[name] if name == SHOWN else 100 * rows[name], rows["history"], name != SHOWN)
+                 for name in (*SCORES[run.measure], SHOWN) if name in rows and rows[name].notna().any()}
+        costs = {SHOWN: found.pop(SHOWN)} if SHOWN in found else {}
+        n = found[MAIN[run.measure]].n if MAIN[run.measure] in found else 0
+        missing = 0 if kind else max(0, expected - len(rows))
+        lines.append(Line(run.measure, run.data, run.method, run.model, kind, n, int(rows["failed"].sum()), missing,
+                          found, costs))
     return lines
 
 
@@ -339,21 +327,21 @@ def versus(runs: Sequence[Run]) -> list[Versus]:
         histories = base.questions["history"][differences.index]
         alike = differences.groupby(histories).sum() if _is_clustered(histories) else differences
         p = sign_flip_p(alike.to_numpy(), np.random.default_rng(0))
-        found.append(Versus(measure=run.measure, part=run.data, model=run.model, method=run.method, base=base.method,
-                            metric=metric, difference=estimate(differences, histories), p=p))
+        difference = estimate(differences, histories, False)
+        found.append(Versus(run.measure, run.data, run.model, run.method, base.method, metric, difference, p))
     return found
 
 
-def estimate(values: pd.Series, histories: pd.Series, *, full: float | None = None) -> Estimate:
-    """Mean and 95% interval of values by question, some of which may be NaN; ``full`` is a score's highest value."""
-    values = values.dropna()
+def estimate(values: pd.Series, histories: pd.Series, percent: bool) -> Estimate:
+    """Mean and 95% interval of values by question, some of which may be NaN."""
+    values, full = values.dropna(), 100.0 if percent else None
     histories = histories[values.index]
     if not _is_clustered(histories):
         return interval(values, full=full)
     groups = values.groupby(histories)
     sums, counts = groups.sum().to_numpy(), groups.size().to_numpy()
     mean = float(values.mean())
-    if full is not None and mean in (0.0, full):  # no draw differs from another
+    if percent and mean in (0.0, 100.0):  # no draw differs from another
         bound = interval([mean] * len(sums), full=full)
         return Estimate(mean, bound.low, bound.high, len(values))
     drawn = np.random.default_rng(0).multinomial(len(sums), [1 / len(sums)] * len(sums), size=RESAMPLES)
@@ -366,28 +354,25 @@ def _is_clustered(histories: pd.Series) -> bool:
     return FEWEST_HISTORIES <= histories.nunique() < len(histories)
 
 
-def _missing(lines: Sequence[Line]) -> list[str]:
-    notes = []
+def _missing(lines: Sequence[Line]) -> Iterator[str]:
     for line in lines:
-        where = f"{line.part}, {f'{line.model}, ' if line.model else ''}{line.method}"
+        where = ", ".join(filter(None, (line.part, line.model, line.method)))
         if not line.kind and line.missing:
-            notes.append(f"{where}: {line.missing} rows are missing; its means are over those that are there.")
+            yield f"{where}: {line.missing} rows are missing; its means are over those that are there."
         if not line.kind and not line.n:
-            notes.append(f"{where}: no question could be scored; it has no gold sessions or no answers.")
-    return notes
+            yield f"{where}: no question could be scored; it has no gold sessions or no answers."
 
 
-def _about_histories(part: str, questions: pd.DataFrame) -> Iterator[str]:
+def _about_histories(data: str, questions: pd.DataFrame) -> Iterator[str]:
     """Where questions share histories: how intervals are made, and of which types of questions they are not so."""
     count = questions["history"].nunique()
-    told = f"{part}: {len(questions)} questions about {count} histories"
+    told = f"{data}: {len(questions)} questions about {count} histories"
+    few = [str(kind) or "(none)" for kind, rows in questions.groupby("kind") if not _is_clustered(rows["history"])]
     if count < min(FEWEST_HISTORIES, len(questions)):
         yield (f"{told}, fewer than {FEWEST_HISTORIES}: intervals and p are over questions; they hold for these "
                "histories alone, and others may differ by more.")
     elif count < len(questions):
-        few = [str(kind) or "(none)" for kind, rows in questions.groupby("kind")
-               if rows["history"].nunique() < min(FEWEST_HISTORIES, len(rows))]
-        other = f"; of the types with fewer than {FEWEST_HISTORIES} over questions ({', '.join(few)})" if few else ""
+        other = f"; of the types {', '.join(few)} over questions" * bool(few)
         yield f"{told}: intervals and p are over histories{other}."
 
 
@@ -398,15 +383,13 @@ def markdown(scores: SifterScores) -> str:
     """One table for each measure, one of the types of questions, one of differences."""
     parts = []
     for measure, title in TITLES.items():
-        for by_type in (False, True):
+        for by_type, ending in ((False, ""), (True, ", by type of question")):
             lines = [line for line in scores.lines if line.measure == measure and bool(line.kind) == by_type]
             if lines:
-                ending = ", by type of question" * by_type
                 parts.append(f"### {title}{ending}\n\n{markdown_table(*table_of(lines), WORDS)}\n")
     if scores.versus:
         parts.append(f"### Against the first method\n\n{markdown_table(*versus_table(scores.versus), WORDS)}\n")
-    parts += [f"- {note}" for note in scores.notes] + [""] * bool(scores.notes)
-    return "\n".join(parts)
+    return "\n".join([*parts, *(f"- {note}" for note in scores.notes), ""])
 
 
 def table_of(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -425,15 +408,14 @@ def table_of(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ..
 
 
 def versus_table(found: Sequence[Versus]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    header = ("data", "chat model", "method", "against", "score", "difference", "p", "n")
-    rows: list[tuple[str, ...]] = []
+    rows = []
     for each in found:
         points = each.difference
         difference = f"{points.mean:+.1f} [{points.low:+.1f}, {points.high:+.1f}]"
         p = "≤0.001" if each.p < 0.001 else f"{each.p:.3f}"
-        rows.append((each.part, each.model or "–", each.method, each.base, HEADINGS[each.metric],
-                     difference, p, str(points.n)))
-    return header, rows
+        rows.append((each.part, each.model or "–", each.method, each.base, HEADINGS[each.metric], difference, p,
+                     str(points.n)))
+    return ("data", "chat model", "method", "against", "score", "difference", "p", "n"), rows
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -442,10 +424,9 @@ def versus_table(found: Sequence[Versus]) -> tuple[tuple[str, ...], list[tuple[s
 @one_line_errors("the same command makes the table")
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent sifter-table", description="Scores of the sifter's stages.")
-    parser.add_argument("results", type=Path, nargs="?", default=Path("data/results"), metavar="RESULTS",
-                        help="the stages' --output-dir (data/results)")
-    parser.add_argument("--datasets", default="", metavar="NAMES", help="only these data sets, separated by blanks")
-    parser.add_argument("--splits", default="", metavar="NAMES", help="only these splits, separated by blanks")
+    parser.add_argument("results", type=Path, nargs="?", default=Path("data/results"), help="the stages' --output-dir")
+    parser.add_argument("--datasets", default="", metavar="NAMES", help="only these, separated by blanks")
+    parser.add_argument("--splits", default="", metavar="NAMES", help="only these, separated by blanks")
     given = parser.parse_args(argv)
     scores = sifter_scores(given.results, given.datasets.split(), given.splits.split())
     write_scores(given.results / FILE, scores)

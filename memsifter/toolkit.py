@@ -104,8 +104,9 @@ class Sifter:
         """
         self._wording, self._language = load_wording(prompts), Language(language) if language else None
         self._rank_tokens, self._input_tokens = rank_tokens, input_tokens
-        encoder = make_encoder(embedding_model, "embedding_model", path=embedding_model_path, length=512, device=device)
-        counted_by = tokenizer or str(encoder_folder(embedding_model_path or embedding_model, "embedding_model"))
+        name, path = embedding_model, embedding_model_path
+        encoder = make_encoder(name, "embedding_model", path=path, length=512, device=device)
+        counted_by = tokenizer or str(encoder_folder(path or name, "embedding_model"))
         with ExitStack() as opened:
             busy = "another process has it open; close that, or use another folder"
             opened.enter_context(folder_lock(Path(folder), busy=busy, name=".sessions.lock"))
@@ -121,7 +122,8 @@ class Sifter:
         rows = self._base.execute("SELECT id, date, turns FROM sessions ORDER BY place")
         self._sessions = {id: Session(id, tuple(Turn(*turn) for turn in orjson.loads(turns)), date)
                           for id, date, turns in rows}
-        self._ranker, self._chat = (ChatClient(one) if isinstance(one, ChatSettings) else one for one in (ranker, chat))
+        self._ranker = ChatClient(ranker) if isinstance(ranker, ChatSettings) else ranker
+        self._chat = ChatClient(chat) if isinstance(chat, ChatSettings) else chat
         self._lock = threading.RLock()
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="sifter", daemon=True).start()

@@ -45,7 +45,8 @@ class Store:
 
     def add(self, texts: Sequence[str], values: npt.NDArray[Any]) -> None:
         """[texts, width]; they are on disk when this returns, and what is there already stays."""
-        rows = [(text_key(text), value.tobytes()) for text, value in zip(texts, values.astype(self._dtype), strict=True)]
+        kept = (value.tobytes() for value in values.astype(self._dtype))
+        rows = zip(map(text_key, texts), kept, strict=True)
         with self._base:
             self._base.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
 
@@ -88,8 +89,8 @@ class TokenCounter(Store):
         Its number has as many digits as the history's last one, so that no number that it is shown under costs more.
         """
         number = 10 ** max(2, len(str(len(sessions) - 1))) - 1
-        counts: list[int] = self.values([f"{render_session(session, number)}\n" for session in sessions])[:, 0].tolist()
-        return counts
+        texts = [f"{render_session(session, number)}\n" for session in sessions]
+        return list(map(int, self.values(texts)[:, 0]))
 
     def count(self, text: str) -> int:
         """Of a text that is not kept."""

@@ -53,7 +53,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuestion:
-    """One row of a data set: session ids differ, every gold is one of them, and sessions stand in the order of time."""
+    """One row of a data set. Session ids differ, every gold is one of them; sessions stand in the order of time."""
 
     id: str
     question: str
@@ -137,7 +137,8 @@ def question_in(row: Mapping[str, Any]) -> HistoryQuestion:
 
 def answers_of(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Of the column ``answers``, else of ``answer``, which may be a number, else of ``gold_answer``."""
-    columns = [[text for text in _texts(row.get(name)) if text.strip()] for name in ("answers", "answer", "gold_answer")]
+    names = ("answers", "answer", "gold_answer")
+    columns = ([text for text in _texts(row.get(name)) if text.strip()] for name in names)
     return tuple(dict.fromkeys(next(filter(None, columns), ())))
 
 

@@ -44,7 +44,7 @@ def numbers(chat):
 
 
 def test_the_best_sessions_are_shown_in_the_order_of_time(infer, capsys):
-    code, chat = infer("<think>so</think>Sure. <answer>Turin</answer>", {"--max-output-token": 7}, TEMPERATURE=0, SEED=3)
+    code, chat = infer("<think>so</think>A <answer>Turin</answer>", {"--max-output-token": 7}, TEMPERATURE=0, SEED=3)
     rows = rows_of()
     assert code == 0 and [row["question_id"] for row in rows] == [f"q{n}" for n in range(10)]
     assert all(row["shown_session_idx"] == [0, 2] and row["predicted_answer"] == "Turin" for row in rows)
@@ -61,7 +61,8 @@ def test_the_best_sessions_are_shown_in_the_order_of_time(infer, capsys):
 
 @pytest.mark.parametrize("method, options, shown", [
     ("bm25", {"--top-k": 1}, [2]), ("full", {}, [0, 1, 2, 3, 4, 5]), ("full", {"--full-input-tokens": 30}, [4, 5]),
-    ("emb", {"--max-input-tokens": 20}, [2]), ("emb", {"--max-input-tokens": 1}, []), ("emb", {"--top-k": 4}, [0, 1, 2, 3]),
+    ("emb", {"--max-input-tokens": 20}, [2]), ("emb", {"--max-input-tokens": 1}, []),
+    ("emb", {"--top-k": 4}, [0, 1, 2, 3]),
 ])
 def test_methods_and_budgets(infer, method, options, shown):
     assert infer(options=options, METHODS=method)[0] == 0  # an option has the variable of its name as default
@@ -71,12 +72,13 @@ def test_methods_and_budgets(infer, method, options, shown):
 def test_a_ranking_is_completed_by_similarity_and_one_that_is_repaired_is_asked_again_alone(folder, infer):
     rankings = [[5], [4, 3, 1], []]
     for reply, shown in (("first", [[2, 5], [3, 4], [0, 2]]), ("second", [[2, 5], [3, 4], [1, 2]])):
-        rows = [embedded_row(history_question(n)) | {"haystack_session_gen_rankings": r} for n, r in enumerate(rankings)]
+        rows = [embedded_row(history_question(n)) | {"haystack_session_gen_rankings": rankings[n]} for n in range(3)]
         write_rows(folder / "out/org/mine/set_test_ranking.parquet", rows)
         code, chat = infer(reply, {"--methods": "org/mine"})
         assert code == 0 and [row["shown_session_idx"] for row in rows_of("org/mine")] == shown
         rankings[2] = [1]
-    assert numbers(chat) == [2] and [row["generated_text"] for row in rows_of("org/mine")] == ["first"] * 2 + ["second"]
+    assert numbers(chat) == [2]
+    assert [row["generated_text"] for row in rows_of("org/mine")] == ["first", "first", "second"]
 
 
 def test_a_memory_from_elsewhere_is_shown_as_it_is(folder, infer):
@@ -127,7 +129,8 @@ def test_what_no_row_could_pass_ends_it_in_one_line(infer, capsys):
 
 
 def test_the_name_is_that_of_the_only_model_there(infer, capsys):
-    assert infer(options={"--model-name": ""}, chat=FakeChat(models=("org/only",)))[0] == 0 and rows_of(model="org/only")
+    assert infer(options={"--model-name": ""}, chat=FakeChat(models=("org/only",)))[0] == 0
+    assert rows_of(model="org/only")
     assert infer(options={"--model-name": ""}, chat=FakeChat(models=("b", "a")))[0] == 1
     assert "--model-name" in capsys.readouterr().err
 

@@ -138,7 +138,8 @@ def test_engines_with_the_context_of_a_converted_model_are_there_while_something
     begun, chat = engines
     chat.answer = lambda body, number: "<ranking>2,0,1,5,4,3</ranking>"
     monkeypatch.delenv("MEM_MAX_FINAL")
-    (folder / "ranker/mem_agent.yaml").write_text("mem_agent: {AGENT: chat, MEM_MAX_QUESTION: 900, MEM_MAX_FINAL: 32}\n")
+    own = "mem_agent: {AGENT: chat, MEM_MAX_QUESTION: 900, MEM_MAX_FINAL: 32}"
+    (folder / "ranker/mem_agent.yaml").write_text(own)
     assert rank.main(words()) == 0 and rank.main(words()) == 0
     length, stopped = begun
     assert 932 < length < 1032 and length % 64 == 0 and stopped == "stopped"
@@ -151,8 +152,8 @@ def test_a_prompt_fits_whatever_stage_1_counted(factor):
     asked, wording, count = history_question(0), load_wording(), lambda text: len(text.split())
     sizes = embedded_row(asked)["session_tokens"]
     empty = count(wording.ranking_prompt(asked.question, "", 6, asked.language, asked.date))
-    prompt = partial(ranking_prompt, asked, [2, 0, 1, 3, 4, 5], [int(size * factor) for size in sizes], wording=wording,
-                     count=count)
+    counted = [int(size * factor) for size in sizes]
+    prompt = partial(ranking_prompt, asked, [2, 0, 1, 3, 4, 5], counted, wording=wording, count=count)
     text, shown, _ = prompt(limit=empty + 3 * sizes[0] + 8)
     assert count(text) <= empty + 3 * sizes[0] + 8 and shown == (0, 1, 2)
     with pytest.raises(NoRoom):

@@ -98,7 +98,8 @@ def test_other_settings_are_refused_once_there_is_a_result(tmp_path):
 
 
 def test_two_runs_on_one_output_are_refused(tmp_path):
-    with filelock.FileLock(tmp_path / "out.parquet.parts" / ".lock"), pytest.raises(MemAgentError, match=r"out\.parquet"):
+    lock = filelock.FileLock(tmp_path / "out.parquet.parts" / ".lock")
+    with lock, pytest.raises(MemAgentError, match=r"out\.parquet"):
         run(tmp_path, TEXTS)
 
 
