@@ -16,7 +16,6 @@ A failed row is counted, and asked again by the same command; a run that was kil
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -32,10 +31,8 @@ from ..sessions.ranking import answer_of
 from ..sessions.records import question_of
 from ..sessions.wording import load_wording
 from ..system.command_line_types import positive_number, whole_number
-from ..system.logging_setup import log_to_terminal
 from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_on_signals
-from .files import CHAT, Row, add_option, stage_config, stage_file, stage_parser
+from .files import CHAT, Row, add_option, parsed, stage_config, stage_file, stage_parser
 from .orders import FULL, methods, shown
 from .run_stage import AskingWorker, Stage, ask_all, endpoint, models_at
 
@@ -57,9 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_option(parser, "chat_retries", 5, "further attempts on timeouts, connection errors, 429 and 5xx", whole_number)
     parser.add_argument("--model", default="", help="folder or id of a chat model to serve here, without BASE_URL")
     parser.add_argument("--prompts", default="", help="YAML file with another wording, as sessions/wording.yaml")
-    given = parser.parse_args(argv)
-    log_to_terminal(logging.ERROR)
-    stop_on_signals()
+    given = parsed(parser, argv)
     config, chosen = stage_config(), methods(given)
     if bool(given.model) == bool(config.base_url):
         raise ConfigError(f"BASE_URL={config.base_url!r} --model {given.model!r}: expected one of them")

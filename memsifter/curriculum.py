@@ -46,6 +46,7 @@ from statistics import fmean
 import orjson
 
 from ..config import Config, ConfigError
+from ..evaluation.results import Row as Answer
 from ..evaluation.results import read_results
 from ..evaluation.summary import main_metric, question_means, shared_metrics
 from ..system.command_line_types import positive_number, whole_number
@@ -82,8 +83,6 @@ class Step:
     env: Mapping[str, str] = field(default_factory=dict)
     unset: Sequence[str] = _OTHERS
     """Variables that are the user's, and of another step."""
-    accepted: Sequence[int] = (0,)
-    """Exit codes of an end that counts."""
     check: Callable[[], object] = bool
     """Raises MemAgentError where what was written is not worth keeping as done."""
 
@@ -169,7 +168,7 @@ class Curriculum:
         own = {"MODEL_PATH": str(self.folder(number, "train", "hf", name)), "DATA_ROOT": str(data),
                "LENGTH": " ".join(tested), "RESULTS": str(results.parent), "SAVE_FILE": name, "CONVERT": "0"}
         return Step(number, f"validate-{name}", ["bash", str(PACK / "run-eval.sh")], [results / "run.json"], own,
-                    accepted=(0, FINISHED_WITH_FAILURES), check=partial(score_of, results))
+                    check=partial(score_of, results))
 
     def average(self, number: int, names: Sequence[str]) -> Step:
         """One checkpoint is its own mean: a link."""
@@ -189,8 +188,7 @@ class Curriculum:
             "--splits", "train", "--datasets", " ".join(train), *self.prompts)
         unset = [*_OTHERS, "TEMPERATURE"]  # of training; the stages would take it for theirs, EVAL_TEMPERATURE
         outputs = [self.results / ranker / f"{name}_train_{RANKING}.parquet" for name in train]
-        return Step(number, "rank", command, outputs, {}, unset, (0, FINISHED_WITH_FAILURES),
-                    partial(check_ranked, outputs))
+        return Step(number, "rank", command, outputs, {}, unset, partial(check_ranked, outputs))
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
@@ -236,8 +234,12 @@ def score_of(results: Path) -> float:
         metric = main_metric(shared_metrics(cell.rows))
         if metric is None or cell.missing:
             raise MemAgentError(f"{results}: {cell.missing} answers of {cell.name} are missing; evaluate it again")
-        scores.append(fmean(question_means(cell.rows, lambda row, metric=metric: row.scores[metric]).values()))
+        scores.append(fmean(question_means(cell.rows, partial(_score, metric)).values()))
     return fmean(scores)
+
+
+def _score(metric: str, row: Answer) -> float:
+    return row.scores[metric]
 
 
 def run_step(step: Step, folder: Path) -> None:
@@ -249,7 +251,7 @@ def run_step(step: Step, folder: Path) -> None:
     print(f"round {step.round}: {step.name}", flush=True)
     begun = time.monotonic()
     code = run_command(step)
-    if code not in step.accepted:
+    if code not in (0, FINISHED_WITH_FAILURES):
         raise MemAgentError(f"round {step.round}: {step.name} ended with code {code}; the same command goes on there")
     if absent := [path for path in step.outputs if not path.exists()]:
         raise MemAgentError(f"round {step.round}: {step.name} has not written {absent[0]}")

@@ -39,8 +39,7 @@ from ..sessions.wording import embedded_text
 from ..system.command_line_types import positive_number
 from ..system.files import folder_lock
 from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_on_signals
-from .files import EMBED, OK, SOURCE, Row, add_option, find_files, read_batches, stage_file, stage_parser
+from .files import EMBED, OK, SOURCE, Row, add_option, find_files, parsed, read_batches, stage_file, stage_parser
 from .run_stage import BUSY, connect, parts_of, settle, write_output
 from .vectors import TokenCounter, VectorStore, text_key
 
@@ -62,8 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch-size", type=positive_number, default=32, help="texts that are embedded at once (32)")
     parser.add_argument("--max-seq-len", type=positive_number, default=512, help="tokens read of a text (512)")
     parser.add_argument("--gpus", type=float, default=0.0, help="GPUs of each worker (0)")
-    given = parser.parse_args(argv)
-    stop_on_signals()
+    given = parsed(parser, argv)
     sources = find_files(given, Path(given.data_dir), SOURCE)
     name, path = given.embedding_model_name, given.embedding_model_path
     encoder = make_encoder(name, VARIABLE, path=path, batch=given.batch_size, length=given.max_seq_len,

@@ -16,6 +16,7 @@ A row may hold a history of millions of letters (3.5 MB each in LongMemEval_m), 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +30,9 @@ from ..config import Config
 from ..system.command_line_types import positive_number
 from ..system.errors import ConfigError, MemAgentError
 from ..system.files import write_atomically
+from ..system.logging_setup import log_to_terminal
 from ..system.recipe import use_recipe
+from ..system.signals import stop_on_signals
 
 Row = dict[str, Any]
 SOURCE, EMBED, RANKING, MEMORY, CHAT = "", "embed", "ranking", "retrieved_memory", "chat"
@@ -59,6 +62,14 @@ def add_option(parser: argparse.ArgumentParser, name: str, default: Any, help: s
     """``--name``, with the variable NAME as its default where that is set."""
     given = os.environ.get(name.upper()) or default
     parser.add_argument(f"--{name.replace('_', '-')}", default=given, type=kind, help=f"{help} (now {given!r})")
+
+
+def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """The options of a stage that begins: quiet, and stopped in order."""
+    given = parser.parse_args(argv)
+    log_to_terminal(logging.ERROR)
+    stop_on_signals()
+    return given
 
 
 def stage_config(defaults: Mapping[str, Any] = {}) -> Config:

@@ -18,7 +18,6 @@ context leaves), a reply of MEM_MAX_FINAL (16384). A model that this pack conver
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import sys
@@ -27,7 +26,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 
 from ..agents import longest_turn
@@ -44,13 +42,11 @@ from ..sessions.records import HistoryQuestion, Language, question_of
 from ..sessions.wording import Wording, load_wording, render_history, render_session
 from ..system.command_line_types import whole_number
 from ..system.errors import MemAgentError
-from ..system.logging_setup import log_to_terminal
 from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_on_signals
-from .files import EMBED, RANKING, Row, add_option, find_files, read_rows, stage_config, stage_file, stage_parser
+from .files import EMBED, RANKING, Row, add_option, find_files, parsed, stage_config, stage_file, stage_parser
 from .orders import of_sessions
 from .run_stage import AskingWorker, Stage, ask_all, endpoint, models_at
-from .table import COLUMNS, by_model, by_similarity
+from .table import summary
 
 _DEFAULTS = {"MEM_MAX_QUESTION": 131072, "MEM_MAX_FINAL": 16384, "MEM_CONCURRENCY": 64}
 """As published: 128k of prompt, 16k of reply (MemSifter, ``ray_vllm_infer.py``)."""
@@ -76,9 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", default=os.environ.get("MODEL_PATH", ""), help="folder or id of the ranker")
     parser.add_argument("--served-model", default="", help="its name at BASE_URL (the only one, else --model-name)")
     parser.add_argument("--prompts", default="", help="YAML file with another wording, as sessions/wording.yaml")
-    given = parser.parse_args(argv)
-    log_to_terminal(logging.ERROR)
-    stop_on_signals()
+    given = parsed(parser, argv)
     wording = load_wording(given.prompts)
     stage_config(_DEFAULTS)  # bad settings end it before a model is downloaded
     model = local_folder(given.model, "--model")
@@ -214,17 +208,6 @@ def settled(config: Config, vocabulary: Vocabulary, wording: Wording, most: int)
 
 def _tokens(vocabulary: Vocabulary, text: str) -> int:
     return len(vocabulary.encode_text(text.strip()))
-
-
-def summary(file: Path) -> str:
-    """Shares of valid replies and of gold that was shown, and in percent how far up the gold sessions are before and
-    after, as in the table."""
-    rows = list(read_rows(file, COLUMNS))
-    before, after = (100 * pd.DataFrame(list(map(score, rows))).mean() for score in (by_similarity, by_model))
-    told = [f"{name} {after[name]:.1f}" for name in ("valid", "kept") if name in after]
-    told += [f"{name} by similarity {before[name]:.1f} ranked {after[name]:.1f}"
-             for name in ("recall@1", "recall@5", "recall@10", "ndcg@5") if name in after]
-    return f"; in percent: {', '.join(told)}" if told else "; no row says which sessions are gold"
 
 
 if __name__ == "__main__":

@@ -200,6 +200,16 @@ def gold_positions(row: Row) -> list[int]:
     return [position for position, id in enumerate(row["haystack_session_ids"]) if str(id) in gold]
 
 
+def summary(file: Path) -> str:
+    """Of stage 2, in percent: valid replies, gold that was shown, and how far up gold is before and after."""
+    rows = list(read_rows(file, COLUMNS))
+    before, after = (100 * pd.DataFrame(list(map(score, rows))).mean() for score in (by_similarity, by_model))
+    told = [f"{name} {after[name]:.1f}" for name in ("valid", "kept") if name in after]
+    told += [f"{name} by similarity {before[name]:.1f} ranked {after[name]:.1f}"
+             for name in ("recall@1", "recall@5", "recall@10", "ndcg@5") if name in after]
+    return f"; in percent: {', '.join(told) or 'nothing'}"
+
+
 # --- the files -------------------------------------------------------------------------------------------------------
 
 
@@ -408,7 +418,7 @@ def table_of(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ..
 
 
 def versus_table(found: Sequence[Versus]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for each in found:
         points = each.difference
         difference = f"{points.mean:+.1f} [{points.low:+.1f}, {points.high:+.1f}]"

@@ -29,7 +29,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -110,15 +110,13 @@ class Sifter:
         with ExitStack() as opened:
             busy = "another process has it open; close that, or use another folder"
             opened.enter_context(folder_lock(Path(folder), busy=busy, name=".sessions.lock"))
-            self._vectors = VectorStore(Path(folder) / "vectors", encoder)
-            self._counter = TokenCounter(Path(folder) / "vectors", counted_by)
-            self._base = sqlite3.connect(Path(folder) / "sessions.sqlite", check_same_thread=False)
-            for store in (self._vectors, self._counter, self._base):
-                opened.callback(store.close)
-            with self._base:
-                self._base.execute("CREATE TABLE IF NOT EXISTS sessions (place INTEGER PRIMARY KEY, id TEXT UNIQUE, "
-                                   "date TEXT, turns TEXT)")
+            self._vectors = opened.enter_context(closing(VectorStore(Path(folder) / "vectors", encoder)))
+            self._counter = opened.enter_context(closing(TokenCounter(Path(folder) / "vectors", counted_by)))
+            base = sqlite3.connect(Path(folder) / "sessions.sqlite", check_same_thread=False)
+            self._base = opened.enter_context(closing(base))
             self._held: ExitStack | None = opened.pop_all()
+        columns = "place INTEGER PRIMARY KEY, id TEXT UNIQUE, date TEXT, turns TEXT"
+        self._base.execute(f"CREATE TABLE IF NOT EXISTS sessions ({columns})")
         rows = self._base.execute("SELECT id, date, turns FROM sessions ORDER BY place")
         self._sessions = {id: Session(id, tuple(Turn(*turn) for turn in orjson.loads(turns)), date)
                           for id, date, turns in rows}

@@ -27,13 +27,6 @@ def means(scores, method, kind="", measure="retrieval"):
     return line, {name: round(estimate.mean, 2) for name, estimate in line.scores.items()}
 
 
-def test_every_method_stands_in_one_table(tmp_path):
-    scores = sifter_scores(small_results(tmp_path))
-    lines = [(line.measure, line.model, line.method) for line in scores.lines if not line.kind]
-    assert lines == [("retrieval", "", "mini"), ("retrieval", "", "bm25"), ("retrieval", "", "ranker"),
-                     ("answers", "chat", "mini"), ("answers", "chat", "full"), ("answers", "chat", "ranker")]
-
-
 def test_the_order_of_similarity_is_scored(tmp_path):
     """Order b c d a for all. q1: a at rank 4; q2: b first; q3: c and d at 2 and 3; q4 has no gold."""
     line, found = means(sifter_scores(small_results(tmp_path)), "mini")
@@ -86,18 +79,17 @@ def test_names_with_slashes_are_told_apart(tmp_path):
         " org/mini", " org/ranker", "org/chat org/mini", "org/chat full", "org/chat org/ranker"]
 
 
-def test_types_of_questions_have_lines_of_their_own(tmp_path):
-    scores = sifter_scores(small_results(tmp_path))
-    assert means(scores, "mini", "two")[1]["recall@1"] == 50 and means(scores, "mini", "one")[0].n == 1
-
-
 def test_methods_are_compared_with_the_embedding_question_by_question(tmp_path):
-    found = {(each.measure, each.method): each for each in sifter_scores(small_results(tmp_path)).versus}
-    ranker = found["retrieval", "ranker"]
+    scores = sifter_scores(small_results(tmp_path))
+    lines = [(line.measure, line.model, line.method) for line in scores.lines if not line.kind]
+    assert lines == [("retrieval", "", "mini"), ("retrieval", "", "bm25"), ("retrieval", "", "ranker"),
+                     ("answers", "chat", "mini"), ("answers", "chat", "full"), ("answers", "chat", "ranker")]
+    found = {(each.measure, each.method): each for each in scores.versus}
+    ranker, full = found["retrieval", "ranker"], found["answers", "full"]
     assert (ranker.base, ranker.metric, ranker.difference.n) == ("mini", "ndcg@10", 3)
     assert ranker.difference.mean > 0 and 0 < ranker.p <= 1
-    full = found["answers", "full"]
     assert full.base == "mini" and full.difference.mean == pytest.approx(11.11, abs=0.01)
+    assert means(scores, "mini", "two")[1]["recall@1"] == 50 and means(scores, "mini", "one")[0].n == 1  # by type
 
 
 def test_what_is_written_is_read_again(tmp_path, capsys):
@@ -170,12 +162,9 @@ def test_options_are_scored_where_there_are_some(tmp_path):
     assert line.scores["option"].n == 2 and found["option"] == 50 and line.n == 3
 
 
-def test_a_folder_without_files_ends_in_one_line(tmp_path, capsys):
+def test_a_folder_without_files_and_a_question_that_repeats_end_in_one_line(tmp_path, capsys):
     assert main([str(tmp_path)]) == 1
     assert str(tmp_path) in capsys.readouterr().err and not (tmp_path / FILE).exists()
-
-
-def test_a_question_that_repeats_is_told(tmp_path):
     write_stage(tmp_path / "m", [embed_row("q", "a", [1, 0, 0, 0.0])] * 2, "embed")
     with pytest.raises(MemAgentError, match="question_id"):
         sifter_scores(tmp_path)
