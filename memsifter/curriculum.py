@@ -97,8 +97,10 @@ class Curriculum:
         self.model = str(start.absolute()) if start.is_dir() else given.model
         self.prompt_tokens = given.max_prompt_tokens or min(config.mem_max_question, PROMPT_TOKENS)
         self.prompts = ["--prompts", given.prompts] if given.prompts else []
-        # Of its rankings: told apart from curricula of the same name elsewhere.
+        # Of its rankings: told apart from curricula of the same name elsewhere, and kept where it is moved.
         self.name = f"{self.work.name}-{hashlib.sha256(str(self.work).encode()).hexdigest()[:8]}"
+        if (self.work / "curriculum.json").is_file():
+            self.name = orjson.loads((self.work / "curriculum.json").read_bytes())["rankings"]
 
     def folder(self, number: int, *names: str) -> Path:
         return Path(self.work, f"round_{number}", *names)
@@ -209,10 +211,11 @@ class Curriculum:
     def settings(self) -> Row:
         """What a later run must share. Folders are not among them: results may be moved."""
         given = self.given
-        names = ("embedding_model_name", "reward", "average", "warm_up", "seed", "prompts", "ckpt_steps")
-        training = {name: value for name, value in self.config.to_mapping().items() if name.lower() not in _FREE}
-        return {"model": self.model, "data_recipe": self.recipe.model_dump(), "max_prompt_tokens": self.prompt_tokens,
-                **{name: getattr(given, name) for name in names}, **training}
+        own = {"rankings": self.name, "model": self.model, "data-recipe": self.recipe.model_dump(),
+               "embedding-model-name": given.embedding_model_name, "reward": given.reward, "average": given.average,
+               "warm-up": given.warm_up, "max-prompt-tokens": self.prompt_tokens, "seed": given.seed,
+               "prompts": given.prompts, **({"ckpt-steps": given.ckpt_steps} if given.ckpt_steps else {})}
+        return own | {name: value for name, value in self.config.to_mapping().items() if name.lower() not in _FREE}
 
 
 def check_ranked(outputs: Sequence[Path]) -> None:

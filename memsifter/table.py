@@ -331,12 +331,12 @@ def versus(runs: Sequence[Run]) -> list[Versus]:
         metric = MAIN[run.measure]
         if base is run or metric not in base.questions or metric not in run.questions:
             continue
-        differences = (100 * (run.questions[metric] - base.questions[metric])).dropna().round(9)
+        differences = (100 * (run.questions[metric] - base.questions[metric])).dropna()
         if differences.empty:
             continue
         histories = base.questions["history"][differences.index]
         alike = differences.groupby(histories).sum() if _is_clustered(histories) else differences
-        p = sign_flip_p(alike.to_numpy(), np.random.default_rng(0))
+        p = sign_flip_p(alike.round(9).to_numpy(), np.random.default_rng(0))
         difference = estimate(differences, histories, False)
         found.append(Versus(run.measure, run.data, run.model, run.method, base.method, metric, difference, p))
     return found

@@ -48,13 +48,6 @@ def test_a_ranking_is_completed_by_similarity_and_its_replies_are_counted(tmp_pa
     assert (found["kept"], found["kept_all"]) == (pytest.approx(83.33), pytest.approx(66.67))  # c of c and d is left
 
 
-def test_bm25_reads_the_sessions(tmp_path):
-    """The question's one word of weight, key, stands in a: order a b c d."""
-    _, found = means(sifter_scores(small_results(tmp_path)), "bm25")
-    assert found["recall@1"] == pytest.approx(33.33)
-    assert found["mrr@10"] == pytest.approx(100 * (1 + 1 / 2 + 1 / 3) / 3, abs=0.01)
-
-
 def test_answers_that_failed_are_wrong_and_counted_and_others_are_missing(tmp_path):
     scores = sifter_scores(small_results(tmp_path))
     line, found = means(scores, "full", measure="answers")

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import signal
-import threading
 from pathlib import Path
 
 import psutil
@@ -132,18 +131,6 @@ def test_killed_while_sessions_are_added_it_has_those_that_were(opened, tmp_path
     assert [session.turns[0].content for session in sifter.sessions] == TALKS[:count]
     assert len(filled(sifter)) == 3 == len(sifter.sessions)
     assert sifter.rank("Where have I moved to?")[0].session.turns[0].content == TALKS[1]
-
-
-def test_threads_share_one(opened):
-    sifter = opened(ranker=Says("<ranking>0</ranking>"))
-    talks = [[f"note {n} of {t}" for n in range(5)] for t in range(4)]
-    threads = [threading.Thread(target=filled, args=(sifter, some)) for some in talks]
-    for thread in threads:
-        thread.start()
-    sifter.rank("Where?")
-    for thread in threads:
-        thread.join()
-    assert len(sifter.sessions) == 20 and len(sifter.rank("note 3 of 2", 20)) == 20
 
 
 def test_wrong_use_is_refused(opened):
