@@ -61,7 +61,8 @@ def stage_parser(stage: str, description: str) -> argparse.ArgumentParser:
 def add_option(parser: argparse.ArgumentParser, name: str, default: Any, help: str, kind: Any = str) -> None:
     """``--name``, with the variable NAME as its default where that is set."""
     given = os.environ.get(name.upper()) or default
-    parser.add_argument(f"--{name.replace('_', '-')}", default=given, type=kind, help=f"{help} (now {given!r})")
+    parser.add_argument(f"--{name.replace('_', '-')}", default=given, type=kind,
+                        help=f"{help} ({str(given) or 'none'})")
 
 
 def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:

@@ -57,6 +57,9 @@ KNOWN_BY = ("question_id", "question", "haystack_session_ids", "session_tokens",
 _BLOCK = 8
 """Rows of a block of Ray's. Of 8 exponential waits the longest is 2.7 times the mean, so a window of n requests takes
 3 n / 8 blocks at once."""
+_RAY = {"RAY_enable_worker_prestart": "0", "RAY_worker_niceness": "0", "RAY_LOG_TO_DRIVER_EVENT_LEVEL": "ERROR",
+        "RAY_BACKEND_LOG_LEVEL": "fatal"}
+"""No process for each core, of which few are needed; as urgent as the command itself; without Ray's own lines."""
 BUSY = "another run writes it; wait for it to end"
 _EMPTY = {pa.string(): "", pa.int64(): 0}
 
@@ -154,6 +157,8 @@ def ask(source: Path, worker: tuple[Any, ...], given: argparse.Namespace, concur
 
 def connect(given: argparse.Namespace) -> Any:
     """``ray``, with a Ray of this machine started, or a cluster joined. Raises ConfigError: it is not there."""
+    for name, value in _RAY.items():  # some are read where it is imported
+        os.environ.setdefault(name, value)
     import ray
     import ray.data
 
