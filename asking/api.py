@@ -2,8 +2,7 @@
 
 ==========================  =========================================================================
 POST /v1/chat/completions   documents in, answer out; ``stream`` tells the memory as it grows
-POST /v1/completions        the same for prompts as texts, read side by side
-POST, GET /v1/files         documents to be named by id in messages; GET, DELETE /v1/files/ID
+POST, GET /v1/files         documents to be named by id in messages; DELETE /v1/files/ID
 GET /v1/models              the one model
 GET /health, /metrics       whether its engines answer; Prometheus
 ==========================  =========================================================================
@@ -32,7 +31,7 @@ import os
 import secrets
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -54,11 +53,10 @@ from starlette.exceptions import HTTPException
 from ..agents.records import FailureKind
 from ..data.documents import DocumentError, read_document
 from ..system.errors import MemAgentError
-from ..system.gather import gather_or_cancel
 from ..system.server_url import is_loopback
 from .reader import AskingReader
-from .reply import ChatReply, completion
-from .schema import AgentRequest, ChatRequest, CompletionRequest, Document, Message, TextPart, conversation
+from .reply import ChatReply
+from .schema import ChatRequest, Document, conversation
 from .steps import ABORTED, TOO_LONG, Failed, Step, TurnDone
 
 log = logging.getLogger(__name__)
@@ -78,12 +76,11 @@ class ApiError(MemAgentError):
     """One request is refused, or cannot be answered."""
 
     def __init__(
-        self, status: int, message: str, *, param: str | None = None, code: str | None = None, **headers: str
+        self, status: int, message: str, code: str | None = None, param: str | None = None, **headers: str
     ) -> None:
         super().__init__(message)
         kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-        self.status = status
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
         self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
@@ -91,7 +88,7 @@ def error_of(failed: Failed) -> ApiError:
     status = _STATUS.get(failed.kind, 400)
     # OpenAI's clients try most failures again; a reading that took its whole time would take it again.
     headers = {"x_should_retry": "false"} if status == 504 else {}
-    return ApiError(status, failed.message, code=failed.kind, **headers)
+    return ApiError(status, failed.message, failed.kind, **headers)
 
 
 @dataclass
@@ -113,8 +110,7 @@ class Service:
     """Of all documents of a request; longer ones are refused, never cut; 0: no limit."""
 
     def __post_init__(self) -> None:
-        self.reading = 0
-        self._last_s = 1.0
+        self.reading, self._last_s = 0, 1.0
         self._files: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
         """Object and text of each upload, by the number of the key that sent it and its id."""
         self._model = Model(id=self.name, object="model", created=int(time.time()), owned_by="mem_agent")
@@ -131,12 +127,10 @@ class Service:
         key = [Depends(self._check_client)]
         v1 = APIRouter(prefix="/v1", dependencies=key)
         v1.add_api_route("/chat/completions", self.chat, methods=["POST"], response_model=None)
-        v1.add_api_route("/completions", self.completions, methods=["POST"])
         v1.add_api_route("/models", self.models)
         v1.add_api_route("/models/{id:path}", self.model)
         v1.add_api_route("/files", self.upload, methods=["POST"])
         v1.add_api_route("/files", self.list_files)
-        v1.add_api_route("/files/{id}", self.file)
         v1.add_api_route("/files/{id}", self.delete_file, methods=["DELETE"])
         app.include_router(v1)
         app.add_api_route("/health", self.health)
@@ -162,45 +156,36 @@ class Service:
         host = request.url.hostname or ""
         if not self.keys and not is_loopback(host):
             raise ApiError(403, f"the host {host} is not this machine; use a key to be reached by that name",
-                           code="host_not_allowed")
+                           "host_not_allowed")
         credentials = given.credentials.encode() if given else b""
         matches = [secrets.compare_digest(credentials, key.encode()) for key in self.keys]
         if self.keys and not any(matches):
-            raise ApiError(401, "the key is missing or wrong; send Authorization: Bearer KEY", code="invalid_api_key")
+            raise ApiError(401, "the key is missing or wrong; send Authorization: Bearer KEY", "invalid_api_key")
         request.state.client = matches.index(True) if matches else 0
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
     async def chat(self, body: ChatRequest, request: Request) -> dict[str, Any] | EventSourceResponse:
         reply = ChatReply(self.name)
-        steps = self._steps(body, body.messages, request.state.client)
+        steps = self._steps(body, request.state.client)
         if not body.stream:
             return await _unless_left(request, _whole(steps, reply))
-        first = await _unless_left(request, _first(steps))
+        # Until the first step an error is an ordinary one.
+        first = await _unless_left(request, anext(steps))
         return EventSourceResponse(_events(first, steps, reply, body.stream_options.include_usage), ping=15)
 
-    async def completions(self, body: CompletionRequest, request: Request) -> dict[str, Any]:
-        asked = [Message(role="user", content=[TextPart(type="text", text=prompt)]) for prompt in body.prompt]
-        replies = [ChatReply(self.name) for _ in asked]
-        readings = (_whole(self._steps(body, [one], request.state.client), reply)
-                    for one, reply in zip(asked, replies, strict=True))
-        await _unless_left(request, gather_or_cancel(*readings))
-        return completion(replies)
-
-    async def _steps(self, body: AgentRequest, messages: list[Message], client: int) -> AsyncGenerator[Step, None]:
+    async def _steps(self, body: ChatRequest, client: int) -> AsyncGenerator[Step, None]:
         """Those of one reading, counted. Raises ApiError."""
         await self.model(body.model or self.name)
-
-        async def text_of(document: Document) -> str:
-            return await self._text_of(document, client)
-
         with self._place():
-            beside = [await text_of(document) for document in body.documents]
-            said, document = await conversation(messages, beside, self.reader.is_long, text_of)
+            said, document = await conversation(
+                body, self.reader.is_long, lambda document: self._text_of(document, client))
             options = body.options(self.document_tokens, self.timeout)
             async with aclosing(self.reader.read(said, document, options)) as steps:
                 async for step in steps:
                     self._count(step)
+                    if isinstance(step, Failed):
+                        raise error_of(step)
                     yield step
 
     @contextmanager
@@ -209,14 +194,12 @@ class Service:
         if self.reading >= self.concurrency:
             wait = str(round(min(60, max(1, self._last_s))))
             raise ApiError(429, f"{self.reading} documents are being read (--concurrency); try again later",
-                           code="too_many_requests", Retry_After=wait)
-        self.reading += 1
-        began = time.monotonic()
+                           "too_many_requests", Retry_After=wait)
+        self.reading, began = self.reading + 1, time.monotonic()
         try:
             yield
         finally:
-            self.reading -= 1
-            self._last_s = time.monotonic() - began
+            self.reading, self._last_s = self.reading - 1, time.monotonic() - began
 
     def _count(self, step: Step) -> None:
         if isinstance(step, TurnDone):
@@ -247,11 +230,11 @@ class Service:
             return (await asyncio.wrap_future(future)).text
         except (DocumentError, TimeoutError) as error:
             reason = str(error) if isinstance(error, DocumentError) else f"{name}: not read within {PARSE_S:g} s"
-            raise ApiError(400, reason, code="unreadable_document") from None
+            raise ApiError(400, reason, "unreadable_document") from None
 
     def _file(self, client: int, id: str) -> tuple[dict[str, Any], str]:
         if (client, id) not in self._files:
-            raise ApiError(404, f"no file {id:.80}; files last as long as the server", code="file_not_found")
+            raise ApiError(404, f"no file {id:.80}; files last as long as the server", "file_not_found")
         return self._files[client, id]
 
     async def upload(
@@ -270,9 +253,6 @@ class Service:
         own = [stored for (client, _), (stored, _) in self._files.items() if client == request.state.client]
         return {"object": "list", "data": own, "has_more": False}
 
-    async def file(self, id: str, request: Request) -> dict[str, Any]:
-        return self._file(request.state.client, id)[0]
-
     async def delete_file(self, id: str, request: Request) -> dict[str, Any]:
         self._file(request.state.client, id)
         del self._files[request.state.client, id]
@@ -285,7 +265,7 @@ class Service:
 
     async def model(self, id: str) -> Model:
         if id != self.name:
-            raise ApiError(404, f"no model {id:.80}; there is {self.name}", code="model_not_found")
+            raise ApiError(404, f"no model {id:.80}; there is {self.name}", "model_not_found")
         return self._model
 
     async def health(self) -> JSONResponse:
@@ -293,20 +273,10 @@ class Service:
         return JSONResponse({"status": "ok" if well else "the engines do not answer"}, 200 if well else 503)
 
 
-async def _first(steps: AsyncGenerator[Step, None]) -> Step:
-    """Until a document is found to be readable, an error is an ordinary one. Raises ApiError."""
-    first = await anext(steps)
-    if isinstance(first, Failed):
-        raise error_of(first)
-    return first
-
-
 async def _whole(steps: AsyncGenerator[Step, None], reply: ChatReply) -> dict[str, Any]:
     """The completion. Raises ApiError."""
     async with aclosing(steps):
         async for step in steps:
-            if isinstance(step, Failed):
-                raise error_of(step)
             reply.add(step)
     return reply.completion()
 
@@ -318,16 +288,14 @@ async def _events(
         try:
             yield reply.chunk(reply.add(first))
             async for step in steps:
-                if isinstance(step, Failed):
-                    yield orjson.dumps(error_of(step).body).decode()
-                    return
                 if delta := reply.add(step):
                     yield reply.chunk(delta)
             for chunk in [*reply.last_chunks(include_usage), "[DONE]"]:
                 yield chunk
-        except Exception:
-            log.exception("a stream failed")  # it has begun: an ordinary error would stand in the middle of it
-            yield orjson.dumps(_BUG.body).decode()
+        except Exception as error:  # the stream has begun: an ordinary error would stand in the middle of it
+            if not isinstance(error, ApiError):
+                log.exception("a stream failed")
+            yield orjson.dumps((error if isinstance(error, ApiError) else _BUG).body).decode()
 
 
 async def _unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -355,10 +323,10 @@ _BUG = ApiError(500, "the server failed; its log says why")
 async def _error_response(request: Request, error: Exception) -> JSONResponse:
     match error:
         case RequestValidationError():
-            first: Mapping[str, Any] = error.errors()[0]
+            first: Any = error.errors()[0]
             places = first["loc"][1:] if first["type"] != "json_invalid" else ()
             param = ".".join(map(str, places)) or first.get("ctx", {}).get("field")
-            error = ApiError(400, f"{param or 'the body'}: {first['msg']}", param=param)
+            error = ApiError(400, f"{param or 'the body'}: {first['msg']}", None, param)
         case HTTPException():
             error = ApiError(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
     shown = error if isinstance(error, ApiError) else _BUG

@@ -12,15 +12,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
 from ..checkpoints.hf_model import load_vocabulary, with_engine_length
 from ..config import Config
-from ..evaluation.connect import KEYS, connect
+from ..evaluation.endpoint import KEY, connect
 from ..rollout_client import NO_ANSWER
-from ..serving.fleet import Fleet
-from ..serving.servers import REQUEST_TIMEOUT_S
 from ..system.processes import FleetError
 from ..system.server_url import checked_url, uses_proxy
 from .reader import AskingReader
@@ -31,7 +30,7 @@ class Served:
     """A model that can be asked, and the engines that were started for it, if any."""
 
     reader: AskingReader
-    fleet: Fleet | None = None
+    fleet: Any = None
 
     async def healthy(self) -> bool:
         """Whether what is behind it answers."""
@@ -44,11 +43,6 @@ class Served:
                     return reply.status < 500
             except NO_ANSWER:
                 return False
-
-    async def watch(self) -> None:
-        """Replaces engines that died; to be called now and then by who serves for long. Raises FleetError."""
-        if self.fleet:
-            await self.fleet.ensure_alive(REQUEST_TIMEOUT_S)
 
 
 @asynccontextmanager
@@ -64,17 +58,19 @@ async def reader_at(
         FleetError: the engines do not start. Raised inside the context, it keeps their logs as well.
     """
     if url:
-        asked = config.replace(base_url=checked_url("--url", url, " or ".join(KEYS)))
-        yield Served(AskingReader(asked, model, await connect("", model, asked, served_model=served_model)))
+        asked = config.replace(base_url=checked_url("--url", url, KEY))
+        yield Served(AskingReader(asked, model, await connect("", model, asked, served_model)))
         return
+    from ..serving.fleet import Fleet  # which imports torch
+
     config = with_engine_length(config, model, load_vocabulary(model, config.trust_remote_code))
-    folder, kept = logs or Path(tempfile.mkdtemp(prefix="mem-agent-ask-")), bool(logs)
+    folder = logs or Path(tempfile.mkdtemp(prefix="mem-agent-ask-"))
     try:
         async with Fleet(config, model, run_folder=folder) as fleet:
             yield Served(AskingReader(config, model, fleet.url), fleet)
     except FleetError:
-        kept = True
+        logs = folder
         raise
     finally:
-        if not kept:
+        if not logs:
             shutil.rmtree(folder)

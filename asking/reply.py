@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
 from typing import Any
 
-from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from .steps import Answered, Delta, Started, Step, TurnDone
@@ -96,14 +94,3 @@ class ChatReply:
                  for number in self.answered.sources]
         return {"answer": self.answered.answer, "memory": self.memory, "sources": found, "sections": len(sections),
                 "document_tokens": self.started.document_tokens}
-
-
-def completion(replies: Sequence[ChatReply]) -> dict[str, Any]:
-    """Of ``/v1/completions``: a choice for each prompt, the usage of all."""
-    choices = [{"index": index, "text": reply.answered.text, "finish_reason": reply.finish_reason, "logprobs": None}
-               for index, reply in enumerate(replies)]
-    usage = {name: sum(reply.usage[name] for reply in replies)
-             for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
-    about = [reply.about for reply in replies]
-    whole = {"object": "text_completion", "choices": choices, "usage": usage, "mem_agent": about}
-    return Completion.model_validate(replies[0].head | whole).model_dump(exclude_unset=True)

@@ -56,10 +56,6 @@ def test_little_words_tell_nothing_unless_they_are_all():
     assert sources(turns, "red of", "?") == (0,) and sources(turns, "of it", "?") == (1,)
 
 
-def test_what_the_last_memory_has_lost_is_no_source():
-    assert sources([turn(0, (0,), "gold"), turn(1, (1,), "nothing")], "gold", "?") == ()
-
-
 # --- quotes ---------------------------------------------------------------------------------------------------------
 
 TEXT = "Ann has gold. Ben lives in Rome!\nBen's metal is silver. Eve has silver too.\n\nThe end"
@@ -102,7 +98,3 @@ def test_a_source_names_its_section_and_the_line_of_its_quote():
     assert source.section == 1 and source.quote == "metal silver."
     assert [str(place) for place in source.places] == ["one.txt, lines 1-2", "two.txt, lines 1-3"]
     assert [str(place) for place in source.at] == ["two.txt, line 3"]
-
-
-def test_a_section_of_blanks_before_a_sentence_gives_no_quote():
-    assert quoted("  a", Section(0, 1), words("a"), frozenset()) == (0, 0)
