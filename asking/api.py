@@ -31,7 +31,7 @@ import os
 import secrets
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -43,7 +43,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from openai.types import FileObject, Model
+from openai.types import Model
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pebble import ProcessPool
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_fastapi_instrumentator import Instrumentator
@@ -55,12 +56,12 @@ from ..data.documents import DocumentError, read_document
 from ..system.errors import MemAgentError
 from ..system.server_url import is_loopback
 from .reader import AskingReader
-from .reply import ChatReply
 from .schema import ChatRequest, Document, conversation
-from .steps import ABORTED, TOO_LONG, Failed, Step, TurnDone
+from .steps import ABORTED, TOO_LONG, Answered, Delta, Failed, Started, Step, TurnDone
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))]
 
 PARSE_S = 60.0
 """Seconds for the text of one file."""
@@ -76,19 +77,20 @@ class ApiError(MemAgentError):
     """One request is refused, or cannot be answered."""
 
     def __init__(
-        self, status: int, message: str, code: str | None = None, param: str | None = None, **headers: str
+        self, status: int, message: str, code: str | None = None, param: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-        self.status, self.headers = status, {name.replace("_", "-"): value for name, value in headers.items()}
+        self.status, self.headers = status, headers
         self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def error_of(failed: Failed) -> ApiError:
     status = _STATUS.get(failed.kind, 400)
     # OpenAI's clients try most failures again; a reading that took its whole time would take it again.
-    headers = {"x_should_retry": "false"} if status == 504 else {}
-    return ApiError(status, failed.message, failed.kind, **headers)
+    headers = {"x-should-retry": "false"} if status == 504 else None
+    return ApiError(status, failed.message, failed.kind, headers=headers)
 
 
 @dataclass
@@ -147,16 +149,12 @@ class Service:
         self._pool.stop()
         await asyncio.to_thread(self._pool.join)
 
-    def _check_client(
-        self,
-        request: Request,
-        given: Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))],
-    ) -> None:
+    def _check_client(self, request: Request, given: Bearer) -> None:
         """Sets ``request.state.client`` to the number of the client's key. Raises ApiError."""
         host = request.url.hostname or ""
         if not self.keys and not is_loopback(host):
-            raise ApiError(403, f"the host {host} is not this machine; use a key to be reached by that name",
-                           "host_not_allowed")
+            reason = f"the host {host} is not this machine; use a key to be reached by that name"
+            raise ApiError(403, reason, "host_not_allowed")
         credentials = given.credentials.encode() if given else b""
         matches = [secrets.compare_digest(credentials, key.encode()) for key in self.keys]
         if self.keys and not any(matches):
@@ -194,7 +192,7 @@ class Service:
         if self.reading >= self.concurrency:
             wait = str(round(min(60, max(1, self._last_s))))
             raise ApiError(429, f"{self.reading} documents are being read (--concurrency); try again later",
-                           "too_many_requests", Retry_After=wait)
+                           "too_many_requests", headers={"Retry-After": wait})
         self.reading, began = self.reading + 1, time.monotonic()
         try:
             yield
@@ -215,22 +213,23 @@ class Service:
     async def _text_of(self, document: Document, client: int) -> str:
         if document.file_id:
             return self._file(client, document.file_id)[1]
-        if document.file_data:
-            try:
-                content = base64.b64decode(document.file_data.rpartition(",")[2], validate=True)
-            except ValueError:
-                raise ApiError(400, f"{document.filename}: file_data is not base64", param="file_data") from None
-            return await self._parsed(document.filename, content)
-        return f"{document.title}\n{document.text}" if document.title else document.text
+        if not document.file_data:
+            return f"{document.title}\n{document.text}" if document.title else document.text
+        try:
+            content = base64.b64decode(document.file_data.rpartition(",")[2], validate=True)
+        except ValueError:
+            raise ApiError(400, f"{document.filename}: file_data is not base64", None, "file_data") from None
+        return await self._parsed(document.filename, content)
 
     async def _parsed(self, name: str, content: bytes) -> str:
         """The text of a file, read in a process that ends with its time or with whoever waits for it."""
         future = self._pool.schedule(read_document, args=(name, content), timeout=PARSE_S)
         try:
             return (await asyncio.wrap_future(future)).text
-        except (DocumentError, TimeoutError) as error:
-            reason = str(error) if isinstance(error, DocumentError) else f"{name}: not read within {PARSE_S:g} s"
-            raise ApiError(400, reason, "unreadable_document") from None
+        except DocumentError as error:
+            raise ApiError(400, str(error), "unreadable_document") from None
+        except TimeoutError:
+            raise ApiError(400, f"{name}: not read within {PARSE_S:g} s", "unreadable_document") from None
 
     def _file(self, client: int, id: str) -> tuple[dict[str, Any], str]:
         if (client, id) not in self._files:
@@ -242,10 +241,8 @@ class Service:
     ) -> dict[str, Any]:
         name, content = file.filename or "file", await file.read()
         text = await _unless_left(request, self._parsed(name, content))
-        stored = FileObject.construct(
-            id=f"file-{uuid.uuid4().hex}", object="file", bytes=len(content), created_at=int(time.time()),
-            filename=name, purpose=purpose, status="processed",
-        ).model_dump(exclude_unset=True)
+        stored = {"id": f"file-{uuid.uuid4().hex}", "object": "file", "bytes": len(content), "filename": name,
+                  "created_at": int(time.time()), "purpose": purpose, "status": "processed"}
         self._files[request.state.client, stored["id"]] = (stored, text)
         return stored
 
@@ -331,3 +328,91 @@ async def _error_response(request: Request, error: Exception) -> JSONResponse:
             error = ApiError(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
     shown = error if isinstance(error, ApiError) else _BUG
     return JSONResponse(shown.body, shown.status, shown.headers)
+
+
+# --- in OpenAI's wording -------------------------------------------------------------------------------------------
+
+
+class ChatReply:
+    """Steps of one reading in OpenAI's wording: chunks of a stream, or one completion. ``add`` takes them in order.
+
+    A memory after each turn is ``reasoning_content``, as other servers give the thinking of a model: chat clients show
+    it folded, beside the answer. Deltas of a document of two sections::
+
+        {"role": "assistant", "content": ""}
+        {"reasoning_content": "[1/2] Ann has gold.\\n"}      {"reasoning_content": "[2/2] as before\\n"}
+        {"content": "\\\\boxed{gold}"}      and last  finish_reason "stop", "mem_agent": {"sources": [...], ...}
+
+    The last chunk, and a completion, have ``mem_agent`` besides what OpenAI has: the answer as the model's task reads
+    it, the sections that it came from, each with its place in the document in characters, and what was read.
+    """
+
+    def __init__(self, model: str) -> None:
+        self.head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+        self.started = Started((), 0)
+        self.answered = Answered("", "", (), False, 0, 0, 0)
+        self.reasoning = self.memory = ""
+        self.memory_tokens = 0
+        """Sampled in memory turns."""
+
+    def add(self, step: Step) -> dict[str, str]:
+        """What ``step`` adds to the message."""
+        match step:
+            case Started():
+                self.started = step
+                return {"role": "assistant", "content": ""}
+            case TurnDone(kind="memory"):
+                return {"reasoning_content": self._remembered(step)}
+            case Delta():
+                return {"content": step.text}
+            case Answered():
+                self.answered = step
+        return {}
+
+    def _remembered(self, turn: TurnDone) -> str:
+        read = ",".join(str(number + 1) for number in turn.sections) or "merged"
+        memory = "as before" if turn.memory == self.memory else turn.memory or "nothing"
+        line = f"[{read}/{len(self.started.sections)}] {memory}\n"
+        self.memory, self.memory_tokens = turn.memory, self.memory_tokens + turn.reply_tokens
+        self.reasoning += line
+        return line
+
+    def chunk(self, delta: dict[str, str], finish_reason: str | None = None, **more: Any) -> str:
+        """JSON."""
+        choices = [{"index": 0, "delta": delta, "finish_reason": finish_reason}]
+        chunk = self.head | {"object": "chat.completion.chunk", "choices": choices} | more
+        return ChatCompletionChunk.model_validate(chunk).model_dump_json(exclude_unset=True)
+
+    def last_chunks(self, include_usage: bool) -> list[str]:
+        end = self.chunk({}, self.finish_reason, mem_agent=self.about)
+        return [end, self.chunk({}, choices=[], usage=self.usage)] if include_usage else [end]
+
+    def completion(self) -> dict[str, Any]:
+        message = {"role": "assistant", "content": self.answered.text, "reasoning_content": self.reasoning}
+        choices = [{"index": 0, "message": message, "finish_reason": self.finish_reason, "logprobs": None}]
+        whole = {"object": "chat.completion", "choices": choices, "usage": self.usage, "mem_agent": self.about}
+        return ChatCompletion.model_validate(self.head | whole).model_dump(exclude_unset=True)
+
+    @property
+    def finish_reason(self) -> str:
+        return "length" if self.answered.cut else "stop"
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """Of all turns: what was computed, a stop string's own tokens among them."""
+        done = self.answered
+        return {
+            "prompt_tokens": done.prompt_tokens,
+            "completion_tokens": done.reply_tokens,
+            "total_tokens": done.prompt_tokens + done.reply_tokens,
+            "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": self.memory_tokens},
+        }
+
+    @property
+    def about(self) -> dict[str, Any]:
+        sections = self.started.sections
+        found = [{"section": number, "start": sections[number].start, "end": sections[number].end}
+                 for number in self.answered.sources]
+        return {"answer": self.answered.answer, "memory": self.memory, "sources": found, "sections": len(sections),
+                "document_tokens": self.started.document_tokens}

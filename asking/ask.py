@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from rich.console import Console
 
 from ..agents.records import FailureKind
 from ..checkpoints.hf_model import config_for_model, local_folder
@@ -52,17 +53,11 @@ from ..system.one_line_errors import one_line_errors
 from ..system.processes import FleetError
 from ..system.signals import run_stoppable
 from ..system.text import one_line
-from .progress import Progress, progress_console
+from .progress import Progress
 from .sources import Source, sources_with_quotes
 from .steps import Answered, Delta, Failed, Options, Section, Started, Step, TurnDone
 
-_OF_THE_ENGINE = frozenset(
-    {FailureKind.CONNECTION, FailureKind.SERVER_ERROR, FailureKind.RATE_LIMITED, FailureKind.BAD_RESPONSE}
-)
-
-
-class AskError(MemAgentError):
-    """The question has no answer; one line."""
+_OF_THE_ENGINE = (FailureKind.CONNECTION, FailureKind.SERVER_ERROR, FailureKind.BAD_RESPONSE)
 
 
 @one_line_errors("what was started for the question has ended", codes={ConfigError: 2})
@@ -79,7 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress = None
     with ExitStack() as shown:
         if not (options.quiet or options.json):
-            progress = shown.enter_context(Progress(progress_console(), documents, whole_memory=options.show_memory))
+            console = Console(file=sys.stderr, highlight=False)
+            progress = shown.enter_context(Progress(console, documents, whole_memory=options.show_memory))
         run_stoppable(_ask(options, model, config, documents, progress))
     return 0
 
@@ -88,7 +84,7 @@ async def _ask(
     options: argparse.Namespace, model: Path, config: Config, documents: Documents, progress: Progress | None
 ) -> None:
     from ..rollout_client import close_clients
-    from .engines import reader_at  # here: its libraries take seconds, and a file that cannot be read should not
+    from .reader import reader_at  # here: its libraries take seconds, and a file that cannot be read should not
 
     if progress and not options.url:
         progress.starting()
@@ -102,11 +98,11 @@ async def _ask(
                         progress.step(step)
                     print(output.json(step) if options.json else output.text(step, options.quiet), end="", flush=True)
                     if isinstance(step, Answered) and not step.text.strip():
-                        raise AskError("the model replied with nothing")
+                        raise MemAgentError("the model replied with nothing")
                     if isinstance(step, Failed) and served.fleet and step.kind in _OF_THE_ENGINE:
                         raise FleetError(f"{step.message}; what the engine said is in {served.fleet.logs}")
                     if isinstance(step, Failed):
-                        raise AskError(step.message)
+                        raise MemAgentError(step.message)
         finally:
             await close_clients()
 

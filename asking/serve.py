@@ -38,7 +38,7 @@ from ..system.one_line_errors import one_line_errors
 from ..system.server_url import is_loopback
 from ..system.signals import run_stoppable
 from .api import Service
-from .engines import reader_at
+from .reader import reader_at
 
 KEY_VARIABLE = "MEM_AGENT_API_KEY"
 LOGS = Path("runs/serve")
