@@ -32,18 +32,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tqdm import tqdm
-from transformers import AutoTokenizer
 
 from ..agents.one_prompt import Direct
 from ..agents.prompts import chat_frame, load_prompts
-from ..agents.vocabulary import Vocabulary
+from ..checkpoints.hf_model import load_vocabulary
 from ..config import Config
 from ..data.lengths import parse_lengths
 from ..data.ruler.sample import RulerError
 from ..data.ruler.tasks import TASKS, Maker
 from ..data.workers import in_order
 from ..system.command_line_types import positive_number, whole_number
-from ..system.errors import reason_of
 from ..system.files import replacing
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
@@ -81,7 +79,7 @@ def _tasks(options: argparse.Namespace) -> list[str]:
 
 def _maker(options: argparse.Namespace) -> Maker:
     """Counts tokens as the agent will see them: none of a document's is a control token."""
-    vocabulary = _vocabulary(options.tokenizer)
+    vocabulary = load_vocabulary(options.tokenizer)
     config = Config()
     frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, {})
     direct = Direct(config, vocabulary, load_prompts(config.mem_layout), frame)
@@ -91,15 +89,6 @@ def _maker(options: argparse.Namespace) -> Maker:
         options.seed, essays=options.haystack, squad=options.squad, hotpotqa=options.hotpotqa,
         wording=options.wording,
     )
-
-
-def _vocabulary(folder: Path) -> Vocabulary:
-    if not folder.is_dir():
-        raise RulerError(f"--tokenizer {folder}: no such folder; name a model folder with a tokenizer.json")
-    try:
-        return Vocabulary(AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
-    except Exception as error:  # for a damaged file every tokenizer class has errors of its own
-        raise RulerError(f"--tokenizer {folder}: cannot be loaded: {reason_of(error)}") from None
 
 
 def _write(path: Path, samples: Iterator[tuple[int, bytes]], number: int) -> None:

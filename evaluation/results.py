@@ -180,13 +180,10 @@ def has_run(output: Path) -> bool:
 
 
 def read_run(output: Path) -> Run:
-    """``run.json``. Raises EvalError where the folder has none, or a damaged one."""
+    """``run.json``. Raises EvalError where the folder has none."""
     if not has_run(output):
         raise EvalError(f"{output}: no results; give the folder of an evaluation")
-    try:
-        return Run(**orjson.loads((output / _RUN).read_bytes()))
-    except (ValueError, TypeError) as error:
-        raise EvalError(f"{output / _RUN}: damaged ({error}); remove {output} and evaluate again") from None
+    return Run(**orjson.loads((output / _RUN).read_bytes()))
 
 
 def read_cell(output: Path, run: Run, name: str) -> Cell:

@@ -93,27 +93,6 @@ def test_a_stop_string_ends_the_answer_and_what_is_counted(model_folder, stop, t
     assert whole.usage.completion_tokens == sum(len(reply(r)) for r in replies[:3]) + sampled
 
 
-def test_a_stop_string_of_a_server_that_does_not_stream_cuts_the_text_alone(model_folder):
-    async def user(client, served, router):
-        router.streams = False
-        return await chat(client, stop=["\\boxed"])
-
-    done = use(model_folder, REPLIES, user)
-    assert done.choices[0].message.content == "so " and done.mem_agent["answer"] == ""
-    assert done.usage.completion_tokens == sum(len(reply(r)) for r in REPLIES)
-
-
-def test_an_answer_that_was_cut_says_so(model_folder):
-    cut = {"choices": [{"token_ids": [70], "logprobs": {"content": [{"token_id": 70, "logprob": -1.0}]},
-                        "finish_reason": "length"}]}
-
-    async def user(client, served, router):
-        done = await chat(client, max_tokens=1)
-        return done.choices[0].finish_reason, router.requests[-1]["sampling_params"]["max_tokens"]
-
-    assert use(model_folder, ["x", "x", "x", cut], user) == ("length", 1)
-
-
 def question(body):
     """What a prompt asks."""
     return prompt_of(body).partition("<problem>\n")[2].partition("\n</problem>")[0]
@@ -213,26 +192,6 @@ def test_who_may_ask(model_folder, keys, path, headers, status):
         return (await fetched(served.url + path, method, headers=headers))[0]
 
     assert use(model_folder, [], user, {"keys": keys}) == status
-
-
-def test_a_page_may_ask_from_origins_that_are_allowed(model_folder):
-    """Of any other page the browser gets no leave to send a question or to read an answer."""
-    async def user(client, served, router):
-        seen = []
-        for origin in ("https://chat.example", "https://evil.example"):
-            asks = {"Origin": origin, "Access-Control-Request-Method": "POST",
-                    "Access-Control-Request-Headers": "Authorization"}
-            for method, headers in (("OPTIONS", asks), ("GET", {"Origin": origin})):
-                status, answered, _ = await fetched(f"{served.url}/v1/models", method, headers=headers)
-                seen.append((status, answered.get("Access-Control-Allow-Origin")))
-        plain = {"Origin": "https://evil.example", "Content-Type": "text/plain"}
-        url = f"{served.url}/v1/chat/completions"
-        status, _, _ = await fetched(url, "POST", headers=plain, data='{"messages": []}')
-        return seen, status, len(router.requests)
-
-    allowed = "https://chat.example"
-    seen, plain, requests = use(model_folder, [], user, {"origins": (allowed,)})
-    assert seen == [(200, allowed), (200, allowed), (400, None), (200, None)] and (plain, requests) == (400, 0)
 
 
 def test_a_full_server_says_when_to_come_back_and_openais_client_does(model_folder):

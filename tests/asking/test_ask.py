@@ -11,11 +11,10 @@ import pytest
 from rich.console import Console
 
 from mem_agent.asking import ask
-from mem_agent.asking.progress import Progress, skipped_line
+from mem_agent.asking.progress import Progress
 from mem_agent.asking.steps import Answered, Section, Started, TurnDone
 from mem_agent.data.documents import Documents, Skipped, read_document
-from mem_agent.tests.helpers.asking import SETTINGS, model_folder, prompt_of, reply
-from mem_agent.tests.helpers.document_files import pdf_bytes
+from mem_agent.tests.helpers.asking import SETTINGS, model_folder, reply
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 
@@ -90,21 +89,6 @@ def test_a_memory_is_shown_whole_if_asked_for(asked):
     replies = [long, f"{long} end", long, "\\boxed{x}"]
     assert "w0 w1" not in asked(replies)[2].splitlines()[2]
     assert f"{long} {{+end+}}" in asked(replies, "--show-memory")[2].splitlines()[2]
-
-
-def test_a_folder_and_a_pdf_are_one_reading(asked, tmp_path, monkeypatch):
-    (tmp_path / "f").mkdir()
-    (tmp_path / "f/b.pdf").write_bytes(pdf_bytes([["Ann."], ["Ben has silver."]]))
-    (tmp_path / "f/a.html").write_text("<title>Gold</title><p>Ann has gold.<script>none</script>")
-    (tmp_path / "f/x.png").write_bytes(b"\x89PNG\0")
-
-    def model(body):
-        return reply("silver" if "silver" in prompt_of(body) else "gold")
-
-    monkeypatch.setenv("MEM_CHUNK_TOKENS", "64")
-    code, out, err, _ = asked([model] * 20, files=("f",))
-    assert code == 0 and "  f/b.pdf, page 2: “Ben has silver.”" in out
-    assert "skipped: f/x.png (not a text, PDF, HTML or Word file)" in err and "2 files: " in err
 
 
 def test_answers_in_no_memory_and_without_a_box(asked):
@@ -185,9 +169,3 @@ def test_sections_side_by_side_recalled_memories_merges_and_what_was_not_read_ar
     assert "[1/3] notes.txt, line 1: {+gold+}" in lines and "[2/3] notes.txt, line 2: read beside it" in lines
     assert "recalled: old" in lines and "merged: gold {+silver+}" in lines
     assert "1 of 3 sections were not read" in lines and "raise MEM_MAX_FINAL" in lines
-
-
-def test_many_skipped_files_are_counted():
-    skipped = [Skipped(f"{n}.png", "hidden") for n in range(7)]
-    assert skipped_line(skipped).endswith("4.png (hidden) and 2 more")
-    assert skipped_line(skipped[:1]) == "skipped: 0.png (hidden)"

@@ -121,20 +121,6 @@ def test_what_is_recalled_is_told_with_the_turn_that_saw_it(model_folder):
     assert "red key" in prompt_of(router.requests[2]) and [t.memory for t in turns[:2]] == ["red key", "blue"]
 
 
-def test_a_gated_agent_skips_and_stops(model_folder):
-    replies = ["skip", "finish\nred", "\\boxed{red}"]
-    steps, _ = read(model_folder, replies, config=settings(agent="gated"))
-    turns = [step for step in steps if isinstance(step, TurnDone)]
-    assert [t.sections for t in turns] == [(0,), (1,), ()] and [t.memory for t in turns] == ["", "red", "red"]
-    assert steps[-1].sources == (1,)
-
-
-def test_without_a_document_the_question_is_answered(model_folder):
-    steps, router = read(model_folder, ["\\boxed{red}"], document=" \n")
-    assert [type(s) for s in steps] == [Started, Delta, TurnDone, Answered] and len(router.requests) == 1
-    assert steps[0].sections == () and steps[-1].sources == ()
-
-
 def test_an_agent_without_documents_is_shown_it_before_the_question(model_folder):
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
     steps, router = read(model_folder, ["red"], messages, config=settings(agent="chat"))

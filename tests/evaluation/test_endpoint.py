@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config, ConfigError
-from mem_agent.evaluation.endpoint import Frame, connect, frame_of, reply_ids
+from mem_agent.evaluation.endpoint import Frame, connect, frame_of
 from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.results import read_rows, read_run
 from mem_agent.tests.helpers.evaluations import (
@@ -25,7 +25,6 @@ from mem_agent.tests.helpers.evaluations import (
 )
 from mem_agent.tests.helpers.fake_chat import Raw
 from mem_agent.tests.helpers.fake_router import FakeRouter, chat_message, completion, running_beside
-from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 GENERATE, COMPLETIONS, CHAT = "/inference/v1/generate", "/v1/completions", "/v1/chat/completions"
 BOXED = "it is \\boxed{red}"
@@ -71,12 +70,6 @@ def test_the_most_exact_api_is_taken_and_thinking_is_the_same_on_every_one(
     assert last.get("model") == (None if api == "generate" else "served")
     if api == "completions":
         assert last.keys() == {"model", "prompt", "max_tokens", "temperature", "top_p", "seed"}
-
-
-def test_replies_that_come_as_text_hold_no_other_control_token():
-    vocabulary = Vocabulary(make_tokenizer())
-    ids = reply_ids(vocabulary, "red? </think> blue? </think>red <|im_end|>")
-    assert vocabulary.answer_text(ids) == "red <|im_end|>" and reply_ids(vocabulary, "") == []
 
 
 @pytest.mark.parametrize("thinking", [False, True])

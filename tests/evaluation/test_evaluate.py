@@ -11,9 +11,8 @@ import pytest
 
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.evaluation.questions import EvalError
-from mem_agent.evaluation.results import lock_results, read_rows, read_run
+from mem_agent.evaluation.results import read_rows, read_run
 from mem_agent.evaluation.tables import failures, tables
-from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.evaluations import (
     CONFIG,
     RED,
@@ -93,9 +92,6 @@ def test_longest_documents_go_first_over_all_lengths_that_join_an_earlier_run(tm
 
 OTHERS = [
     ({"mem_chunk_tokens": 9}, "MEM_CHUNK_TOKENS was 8, is 9"),
-    ({"agent": "gated"}, "AGENT was 'memagent', is 'gated'"),
-    ({"eval_temperature": 0.0}, "EVAL_TEMPERATURE was 0.7, is 0.0"),
-    ({"seed": 2}, "SEED was 1, is 2"),
     ({"eval_mode": "rag:bm25:3"}, "EVAL_MODE was 'recurrent', is 'rag:bm25:3'"),
     ({"mem_concurrency": 2, "engine_max_len": 999, "mem_max_chunks": 1, "lr": 1.0, "mem_prompts": ""}, ""),
 ]
@@ -142,13 +138,6 @@ def test_direct_goes_on_in_its_own_folder(limit, tmp_path, model):
     assert read_run(output).settings["engine_max_len"] == (limit or 4096)
 
 
-def test_a_second_run_in_one_folder_is_refused(tmp_path, model):
-    write_data(tmp_path)
-    with lock_results(tmp_path / "out"), pytest.raises(MemAgentError, match="out"):
-        evaluate(tmp_path, model, FakeRouter(default=RED))
-    evaluate(tmp_path, model, FakeRouter(default=RED))
-
-
 # --- tasks ----------------------------------------------------------------------------------------------------------
 
 OWN = """
@@ -186,17 +175,14 @@ def test_entries_without_documents_are_asked_as_conversations_and_scored_with_th
     assert "| sums | 4 | 0 | 0 | - | 25.0 |" in tables([output])
 
 
-@pytest.mark.parametrize("metrics,message", [
-    ('{"correct": 100 / (row.question != "q1")}', "ZeroDivisionError"),
-    ('{"correct": float("nan" if row.question == "q1" else 100)}', "finite"),
-])
-def test_an_answer_that_cannot_be_scored_fails_alone(tmp_path, model, metrics, message):
+def test_an_answer_that_cannot_be_scored_fails_alone(tmp_path, model):
     write_data(tmp_path)
+    metrics = '{"correct": 100 / (row.question != "q1")}'
     output = evaluate(tmp_path, model, FakeRouter(default=RED), task=own_task(tmp_path, metrics))
     rows = {row.question: row for row in read_rows(output, "50")}
     assert [rows[number].scores["correct"] for number in "012"] == [100.0, 0.0, 100.0]
     assert [rows[number].failure for number in "012"] == [None, "internal", None]
-    assert message in rows["1"].failure_message
+    assert "ZeroDivisionError" in rows["1"].failure_message
 
 
 def test_a_task_without_its_headline_and_a_question_without_its_document_are_one_line(tmp_path, model):

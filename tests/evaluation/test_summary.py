@@ -13,7 +13,6 @@ from mem_agent.evaluation.summary import (
     differences,
     main_metric,
     overall,
-    overall_differences,
     ruler_lines,
     summarise,
 )
@@ -106,15 +105,6 @@ def test_a_questions_lengths_are_averaged_before_anything_is_drawn(tmp_path):
     (found,) = overall(run.cells)
     assert (found.metric, found.cells) == ("sub_em", ("50", "200"))
     assert found.found == interval([50.0, 100.0], full=100.0) and found.found.n == 2
-
-
-def test_differences_are_over_the_answers_that_both_have(tmp_path):
-    first = {"50": {"q1": 0.0, "q2": 1.0, "only": 1.0}, "200": {"q1": 0.0}}
-    second = {"50": {"q1": 1.0, "q2": 1.0}, "400": {"q1": 0.0}}
-    runs = read_results([evaluated(tmp_path / "a", first), evaluated(tmp_path / "b", second)])
-    (found,) = overall_differences(*runs)
-    assert (found.cells, found.found.first, found.found.second) == (("50",), 50.0, 100.0)
-    assert found.found.difference.n == 2
 
 
 # --- RULER ----------------------------------------------------------------------------------------------------------
