@@ -241,9 +241,10 @@ class Service:
     ) -> dict[str, Any]:
         name, content = file.filename or "file", await file.read()
         text = await _unless_left(request, self._parsed(name, content))
-        stored = {"id": f"file-{uuid.uuid4().hex}", "object": "file", "bytes": len(content), "filename": name,
+        id = f"file-{uuid.uuid4().hex}"
+        stored = {"id": id, "object": "file", "bytes": len(content), "filename": name,
                   "created_at": int(time.time()), "purpose": purpose, "status": "processed"}
-        self._files[request.state.client, stored["id"]] = (stored, text)
+        self._files[request.state.client, id] = (stored, text)
         return stored
 
     async def list_files(self, request: Request) -> dict[str, Any]:

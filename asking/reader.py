@@ -115,7 +115,8 @@ class AskingReader:
         self, question: Question, document: str, options: Options, tell: Callable[[Step], None]
     ) -> Step:
         text = document if document.strip() else ""
-        asked = Sample(prompt=question if isinstance(question, str) else list(question), metadata={})
+        prompt: Any = question if isinstance(question, str) else list(question)
+        asked = Sample(prompt=prompt, metadata={})
         said = question_of(asked)
         # All readings of a document share a routing key.
         key = hashlib.sha256((text or said).encode("utf-8", "surrogatepass")).hexdigest()
@@ -250,7 +251,7 @@ class TokenStream:
 
     async def read(self, response: Any) -> dict[str, Any]:
         """The answer, from an aiohttp response. Raises ValueError: the stream ended before its reply."""
-        choice, usage, log_probs = dict[str, Any](), None, []
+        choice, log_probs, usage = dict[str, Any](), list[Any](), None
         async for line in response.content:
             data = line.removeprefix(b"data:").strip()
             if data == b"[DONE]":

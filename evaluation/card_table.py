@@ -36,7 +36,8 @@ _NOTE = ("Intervals are bootstrap over questions; failed questions count as wron
 
 def add_evaluation(model: Path, folders: Sequence[Path]) -> None:
     """Raises EvalError where a folder has no results, MemAgentError where the model has no card."""
-    rows, own = [], []
+    rows: list[tuple[object, ...]] = []
+    own: list[EvalResult] = []
     for run in read_results(folders):
         own = []
         for summary in [summarise(run.label, cell) for cell in run.cells]:

@@ -79,7 +79,7 @@ def _agent(s: Summary) -> Line:
 def _passes(s: Summary) -> Line:
     """The chance that one of k answers is right, for each k."""
     chances = {f"pass@{k}": _both(chance) for k, chance in s.passes.items()}
-    return _named(s, ({"questions": s.questions} | chances) if chances else {})
+    return _named(s, {"questions": s.questions, **chances} if chances else {})
 
 
 def _named(s: Summary, columns: Line) -> Line:
