@@ -180,10 +180,13 @@ def has_run(output: Path) -> bool:
 
 
 def read_run(output: Path) -> Run:
-    """``run.json``. Raises EvalError where the folder has none."""
+    """``run.json``. Raises EvalError where the folder has none, or a damaged one."""
     if not has_run(output):
         raise EvalError(f"{output}: no results; give the folder of an evaluation")
-    return Run(**orjson.loads((output / _RUN).read_bytes()))
+    try:
+        return Run(**orjson.loads((output / _RUN).read_bytes()))
+    except (ValueError, TypeError) as error:
+        raise EvalError(f"{output / _RUN}: damaged ({error}); remove {output} and evaluate again") from None
 
 
 def read_cell(output: Path, run: Run, name: str) -> Cell:

@@ -34,13 +34,6 @@ def without_common(row):
     return {name: value for name, value in row.items() if name not in COMMON}
 
 
-def test_samples_of_a_question_are_averaged_before_questions(tmp_path):
-    rows = [plain_row("a", 1.0, 0), plain_row("a", 0.0, 1), plain_row("b", 1.0, 0), plain_row("b", 1.0, 1)]
-    (summary,) = summaries_of(write_folder(tmp_path / "run", rows, samples=2))
-    assert (summary.questions, summary.rows, summary.scores["sub_em"].mean) == (2, 4, 75.0)
-    assert summary.scores["sub_em"].low == 50.0
-
-
 def test_pass_at_k_goes_as_far_as_every_question_has_answers(tmp_path):
     """Of 4 answers to question a 1 is right, of those to b none, one of which failed."""
     rows = [plain_row("a", float(sample == 2), sample) for sample in range(4)]
@@ -52,13 +45,6 @@ def test_pass_at_k_goes_as_far_as_every_question_has_answers(tmp_path):
     assert [*three.passes] == [1, 2, 3]
     (once,) = summaries_of(write_folder(tmp_path / "once", [plain_row("a")]))
     assert once.passes == {} and once.best is None
-
-
-def test_failed_rows_count_in_scores_and_not_in_costs(tmp_path):
-    rows = [plain_row("a"), plain_row("b", 0.0, failure="Timeout", seconds=900.0), plain_row("a", sample=1)]
-    (summary,) = summaries_of(write_folder(tmp_path / "run", rows, questions=4, samples=2))
-    assert (summary.failed, summary.missing) == (1, 5)
-    assert summary.scores["em"].mean == 50.0 and summary.costs["seconds"].mean == 2.0
 
 
 def test_memory_by_turn_is_pooled_in_doubling_ranges(tmp_path):
