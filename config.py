@@ -137,7 +137,7 @@ class Config(BaseModel):
     eval_interval: int = _setting(0, "rollouts between evaluations while training; 0: none", ge=0)
     eval_data: str = _setting("", "files of `mem-agent prepare` for EVAL_INTERVAL; empty (local): DATA_ROOT's")
     base_url: str = _setting(
-        "", "a running server to evaluate, http://HOST:PORT or https://HOST/v1; key: BASE_URL_KEY or OPENAI_API_KEY")
+        "", "a running server to evaluate, http://HOST:PORT or https://HOST/v1; key: OPENAI_API_KEY")
     eval_api: Literal["auto", "generate", "completions", "chat"] = _setting(
         "auto", "what BASE_URL speaks; auto: the first of the others that it answers")
 

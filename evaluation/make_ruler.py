@@ -35,11 +35,10 @@ from typing import Any
 
 import orjson
 from tqdm import tqdm
-from transformers import AutoTokenizer
 
 from ..agents.one_prompt import Direct
 from ..agents.prompts import chat_frame, load_prompts
-from ..agents.vocabulary import Vocabulary
+from ..checkpoints.hf_model import load_vocabulary
 from ..config import Config
 from ..data.lengths import parse_lengths
 from ..data.ruler.document_qa import read_hotpotqa, read_squad
@@ -47,7 +46,6 @@ from ..data.ruler.sample import Corpus, CountTokens, Haystack, LengthError, Rule
 from ..data.ruler.tasks import TASKS, read_essay
 from ..data.ruler.wording import Wording, load_wording
 from ..system.command_line_types import positive_number
-from ..system.errors import reason_of
 from ..system.files import replacing
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
@@ -100,10 +98,7 @@ def _counter(folder: Path) -> tuple[CountTokens, int]:
     """Counts tokens as the agent sees them, none of a document's being a control token; and those of its prompt."""
     if not folder.is_dir():
         raise RulerError(f"--tokenizer {folder}: no such folder; name a model folder with a tokenizer.json")
-    try:
-        vocabulary = Vocabulary(AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
-    except Exception as error:  # for a damaged file every tokenizer class has errors of its own
-        raise RulerError(f"--tokenizer {folder}: cannot be loaded: {reason_of(error)}") from None
+    vocabulary = load_vocabulary(folder)
     config = Config()
     frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, {})
     direct = Direct(config, vocabulary, load_prompts(config.mem_layout), frame)

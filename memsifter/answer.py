@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from ..checkpoints.hf_model import local_folder, model_positions
 from ..config import Config, ConfigError
-from ..evaluation.identity import model_hash
+from ..evaluation.jobs import model_hash
 from ..hooks.chat_model import ChatSettings, Reply
 from ..sessions.ranking import answer_of
 from ..sessions.records import question_of

@@ -30,7 +30,6 @@ from ..config import Config, ConfigError
 from ..data.rows import DataError
 from ..data.training_file import DataSource, row_slice, without_slice
 from ..eval_ruler_hqa import BUSY_ENGINE_S, EvalError, evaluate, missing_answers, while_alive
-from ..evaluation.keep_trajectories import KEPT_BYTES
 from ..evaluation.results import has_run, read_run
 from ..evaluation.tables import failures, tables
 from ..hooks import traces
@@ -38,6 +37,7 @@ from ..hooks.host import HostArgs, embedded_args, evaluation_sampling
 from ..hooks.metrics import best_of, rollout_metrics
 from ..hooks.sample import Sample
 from ..hooks.task_row import without_document
+from ..hooks.traces import KEPT_BYTES
 from ..rollout_client import Dialect, Endpoint
 from ..serving.fleet import Fleet
 from ..system.files import remove
