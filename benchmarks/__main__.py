@@ -19,7 +19,6 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from importlib import import_module
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,7 +27,7 @@ import orjson
 import psutil
 
 from ..system.one_line_errors import one_line_errors
-from .outcome import BenchmarkError, Outcome, table
+from .outcome import BenchmarkError, Outcome, measure, table
 
 BENCHMARKS = {
     "trainer": "rows as tries against rows",
@@ -48,17 +47,13 @@ def run(names: Sequence[str], *, quick: bool) -> Iterator[Outcome]:
         # os.dup2: what libraries print goes to standard error, as the table alone is the command's output.
         with ProcessPoolExecutor(1, get_context("spawn"), initializer=os.dup2, initargs=(2, 1)) as pool:
             try:
-                found = pool.submit(_measure, name, quick).result()
+                found = pool.submit(measure, f"{__package__}.{name}", quick).result()
             except Exception as error:
                 if not isinstance(error, BenchmarkError):
                     traceback.print_exc()
                 found = [Outcome(name, "all of it", note=str(error))]
         print(table(found), file=sys.stderr, flush=True)
         yield from found
-
-
-def _measure(name: str, quick: bool) -> list[Outcome]:
-    return import_module(f"{__package__}.{name}").measure(quick)
 
 
 def machine() -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from statistics import median
 
 from ..system.errors import MemAgentError
@@ -52,6 +53,11 @@ class Outcome:
         if self.target is not None:
             met = "yes" if (middle <= self.target if self.at_most else middle >= self.target) else "**no**"
         return self.benchmark, self.what, target, form(middle) + spread, met, self.note
+
+
+def measure(module: str, quick: bool) -> list[Outcome]:
+    """What a benchmark finds; here, where a new process can import it, whatever module is the program."""
+    return import_module(module).measure(quick)
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
