@@ -60,7 +60,7 @@ def test_a_run_prints_its_table_and_writes_what_was_measured(tmp_path, monkeypat
 
 def test_every_benchmark_has_a_measure_and_one_that_fails_is_a_line(monkeypatch):
     assert all(callable(import_module(f"mem_agent.benchmarks.{name}").measure) for name in command.BENCHMARKS)
-    as_program = runpy.run_module("mem_agent.benchmarks.__main__", run_name="__of_mem_agent__")  # as the command is run
+    as_program = runpy.run_module("mem_agent.benchmarks.__main__", run_name="__of_mem_agent__")
     monkeypatch.setitem(as_program["BENCHMARKS"], "no_such_module", "nothing")
     (line,) = as_program["run"](["no_such_module"], quick=True)
     assert line.values == () and "no_such_module" in line.note
