@@ -78,7 +78,7 @@ def make_report(folders: Sequence[Path], output: Path, viewer: bool = False) -> 
         tables["paired"] += difference_table(runs[0].label, differences(runs))
     plots = [*training_plots(trained, points), *evaluation_plots(ours, beside), *sifter_plot([*sifted.values()])]
     warned = [*(note for _, scores in sifted.values() for note in scores.notes), *warnings(runs, summaries)]
-    labels = {run.folder: run.label for run in (*trained, *runs)}
+    labels = {run.folder: run.label for run in trained} | {run.folder: run.label for run in runs}
     viewers = _viewers(labels, output, write=viewer)
     answers = answers_of(runs)
     shown = [run.label for run in trained] or [*(label for label, _ in sifted.values()), *(run.label for run in runs)]

@@ -129,7 +129,9 @@ def points_of(run: TrainingRun, evaluated: Sequence[tuple[Results, Sequence[Summ
             points[length, done] = Point(done, length, judged, Estimate(100 * share, nan, nan, 0))
     for result, summaries in evaluated:
         position = _position(run, result)
-        for summary in summaries if position is not None else ():
+        if position is None:
+            continue
+        for summary in summaries:
             unfinished = summary.missing and result.folder.name.startswith(_BETWEEN)
             if (metric := main_metric(summary.scores)) and not unfinished:
                 points[summary.name, position] = Point(position, summary.name, metric, summary.scores[metric])

@@ -5,8 +5,8 @@ around.
 
 Invariants:
 - runs of one report have the same colour, dash and marker in every plot, and the first 12 differ without colours;
-- lengths and turns stand on a logarithmic axis of base 2; every estimate carries its 95% interval; published numbers
-  have none and are grey;
+- lengths and turns are evenly spaced, one doubling apart where they double; every estimate carries its 95% interval;
+  published numbers have none and are grey;
 - of training, thin is every rollout; thick the mean of the rollouts around it, over a twentieth of the run, of 501 at
   most. A value that is no number is a gap, which the caption tells.
 """
@@ -115,9 +115,9 @@ def bars(scores: Iterable[Any]) -> np.ndarray:
     return np.clip([(score.mean - score.low, score.high - score.mean) for score in scores], 0, None).T
 
 
-def _up(axis: Axes, scale: str, label: str = "") -> None:
-    """How the y axis runs: percent, log, from 0, or auto."""
-    axis.set_ylabel(shorten(label))
+def _name(axis: Axes, title: str, xlabel: str, scale: str, ylabel: str = "") -> None:
+    """Titles, and how the y axis runs: percent, log, from 0, or auto."""
+    axis.set(title=shorten(title, 30), xlabel=xlabel, ylabel=shorten(ylabel))
     if scale == "percent":
         axis.set_ylim(-3, 103)
     elif scale == "log":
@@ -157,24 +157,11 @@ def evaluation_plots(frame: pd.DataFrame, beside: Mapping[str, Sequence[Publishe
 def _by_length(
     part: pd.DataFrame, metric: str, scale: str, runs: Sequence[str], beside: Sequence[Published] = ()
 ) -> Draw:
-    """A metric or a cost of one task by length; names stand one doubling apart."""
-    lengths = sorted(part["length"].unique(), key=length_order)
-    numbers = all(length.isdecimal() and int(length) for length in lengths)
-    places = {length: float(length) if numbers else 2.0**at for at, length in enumerate(lengths)}
-    names = {at: f"{int(name) // 1024}K" if name.isdecimal() and int(name) % 1024 == 0 else name
-             for name, at in places.items()}
-    found = part[part["metric"] == metric]
-
-    def draw(axis: Axes) -> None:
-        _lines(axis, found.assign(x=found["length"].map(places)), runs, names)
-        for number, row in enumerate(row for row in beside if row.drawn):
-            known = {places[length]: value for length, value in row.accuracy.items() if length in places}
-            axis.plot(list(known), list(known.values()), label=row.label, color=_GREYS[number % 5],
-                      marker="DvPX*"[number % 5], linestyle="--", linewidth=1.4, markersize=5, zorder=1)
-        axis.set(title=shorten(part["task"].iloc[0], 30), xlabel=unit_of(part))
-        _up(axis, scale, metric_name(metric))
-
-    return draw
+    """A metric or a cost of one task by length."""
+    names = {length: f"{int(length) // 1024}K" if length.isdecimal() and int(length) % 1024 == 0 else length
+             for length in sorted(part["length"].unique(), key=length_order)}
+    return _panel(part[part["metric"] == metric], "length", names, part["task"].iloc[0], unit_of(part), scale,
+                  metric_name(metric), runs, beside)
 
 
 def _by_turn(part: pd.DataFrame, unit: str, label: str, scale: str, runs: Sequence[str]) -> Draw:
@@ -182,29 +169,33 @@ def _by_turn(part: pd.DataFrame, unit: str, label: str, scale: str, runs: Sequen
     runs_at = part.groupby("length")["run"].nunique()
     length = max(sorted(runs_at.index, key=length_order, reverse=True), key=lambda name: runs_at[name])
     part = part[part["length"] == length]
-    places = {metric: 2.0**at for at, metric in enumerate(part["metric"].unique())}
-    names = {at: metric.partition("turn_")[2].replace("-", "–") for metric, at in places.items()}
+    names = {metric: metric.partition("turn_")[2].replace("-", "–") for metric in part["metric"].unique()}
+    return _panel(part, "metric", names, f"{part['task'].iloc[0]}, {length} {unit}", "turn", scale, label, runs)
+
+
+def _panel(
+    part: pd.DataFrame, column: str, names: Mapping[str, str], title: str, xlabel: str, scale: str, ylabel: str,
+    runs: Sequence[str], beside: Sequence[Published] = (),
+) -> Draw:
+    """A line for each run over the values of a column, evenly spaced and called by ``names``, of which at most 16 are
+    written."""
+    places, step = {value: at for at, value in enumerate(names)}, ceil(len(names) / 16)
 
     def draw(axis: Axes) -> None:
-        _lines(axis, part.assign(x=part["metric"].map(places)), runs, names)
-        axis.set(title=shorten(f"{part['task'].iloc[0]}, {length} {unit}", 30), xlabel="turn")
-        _up(axis, scale, label)
+        for number, run in enumerate(runs):
+            own = part[part["run"] == run]
+            if len(own):
+                axis.errorbar(own[column].map(places), own["mean"], bars(own.itertuples()), label=run, elinewidth=1.2,
+                              **line_style(number))
+        for number, row in enumerate(row for row in beside if row.drawn):
+            known = {places[length]: value for length, value in row.accuracy.items() if length in places}
+            axis.plot(list(known), list(known.values()), label=row.label, color=_GREYS[number % 5],
+                      marker="DvPX*"[number % 5], linestyle="--", linewidth=1.4, markersize=5, zorder=1)
+        labels = [shorten(name, 12) for name in names.values()]
+        axis.set_xticks(range(0, len(names), step), labels[::step])
+        _name(axis, title, xlabel, scale, ylabel)
 
     return draw
-
-
-def _lines(axis: Axes, part: pd.DataFrame, runs: Sequence[str], names: Mapping[float, str]) -> None:
-    """A line for each run on a logarithmic axis of base 2; ``names`` of its places, at most 16 are written."""
-    for number, run in enumerate(runs):
-        own = part[part["run"] == run]
-        if len(own):
-            axis.errorbar(own["x"], own["mean"], bars(own.itertuples()), label=run, elinewidth=1.2,
-                          **line_style(number))
-    axis.set_xscale("log", base=2)
-    step = ceil(len(names) / 16)
-    axis.set_xticks(list(names)[::step], [shorten(name, 12) for name in names.values()][::step])
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.set_xlim(min(names) / 2**0.3, max(names) * 2**0.3)
 
 
 # --- training -----------------------------------------------------------------------------------------------------
@@ -237,8 +228,7 @@ def _curves(runs: Sequence[TrainingRun], name: str, title: str, scale: str) -> D
     def draw(axis: Axes) -> None:
         for number, run in enumerate(runs):
             _smoothed(axis, run, number, name, 100.0 if scale == "percent" else 1.0)
-        axis.set(title=title, xlabel="rollouts")
-        _up(axis, scale)
+        _name(axis, title, "rollouts", scale)
 
     return draw
 
@@ -259,8 +249,8 @@ def _accuracy(axis: Axes, runs: Sequence[TrainingRun], found: Sequence[Sequence[
                 axis.errorbar([point.rollouts for point in own], [point.score.mean for point in own],
                               bars(point.score for point in own),
                               label=f"evaluation {length}" + f", {run.label}" * (len(runs) > 1), **style)
-    axis.set_xlabel("rollouts")
-    _up(axis, "percent", f"rollouts: accuracy; marks: {metric}" if metric else "accuracy")
+    label = f"rollouts: accuracy; marks: {metric}" if metric else "accuracy"
+    _name(axis, "", "rollouts", "percent", label)
 
 
 def _smoothed(axis: Axes, run: TrainingRun, number: int, name: str, factor: float) -> None:

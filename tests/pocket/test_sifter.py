@@ -47,16 +47,6 @@ def test_one_way_always_chooses_the_gold_session_and_no_other_does_half_of_the_t
         assert share == 1 if way is Way.RIGHT else share < 0.5, way
 
 
-def test_a_history_holds_one_gold_session_and_earlier_statements_say_otherwise():
-    places = Counter()
-    for history in histories(3, 1000):
-        things = [talk.thing for talk in history.talks if (talk.person, talk.kind) == (history.person, history.kind)]
-        assert len(history.talks) == SESSIONS and len(set(things)) == len(things) in (1, 2, 3, 4)
-        assert things[-1] == history.answer == history.talks[history.gold].thing
-        places[history.gold] += 1
-    assert set(places) == set(range(SESSIONS))
-
-
 def test_files_have_what_the_reward_and_the_measure_need(tmp_path):
     prepare(tmp_path, 1, "sifter")
     train, documents = tmp_path / "train.jsonl", DocumentStore(store_folder(tmp_path / "train.jsonl"))

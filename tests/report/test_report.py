@@ -190,9 +190,8 @@ def test_rulers_average_stands_beside_what_is_published_of_it(tmp_path):
 
 
 @pytest.mark.parametrize(("system", "dataset", "length", "number"), [
-    ("MemAgent-7B, RL (v2)", "HotpotQA", "25600", 71.88), ("MemAgent-14B, RL (v1)", "HotpotQA", "50", 83.59),
-    ("Qwen2.5-14B-Instruct-1M", "HotpotQA", "6400", 0.0), ("QwenLong-L1-32B", "HotpotQA", "800", 31.25),
-    ("ReMemR1-7B", "HotpotQA", "6400", 80.8), ("ReMemR1-7B", "2WikiMultiHopQA", "6400", 50.3),
+    ("MemAgent-7B, RL (v2)", "HotpotQA", "25600", 71.88), ("Qwen2.5-14B-Instruct-1M", "HotpotQA", "6400", 0.0),
+    ("ReMemR1-7B", "2WikiMultiHopQA", "6400", 50.3),
 ])
 def test_published_number(system, dataset, length, number):
     (found,) = [p for p in PUBLISHED if (p.system, p.dataset) == (system, dataset)]
@@ -203,11 +202,6 @@ def test_published_number(system, dataset, length, number):
     (100.0, 3.0, "above"), (0.0, 3.0, "below"), (85.0, 7.0, "level")])
 def test_standing_is_level_unless_both_intervals_leave_room(mine, half, expected):
     assert half_width(80.0) == pytest.approx(6.93, abs=0.01) and verdict(mine, half, 81.25) == expected
-
-
-def test_results_without_a_published_length_have_no_published_rows(tmp_path):
-    runs = read_results([write_run(tmp_path / "run", lengths=("3", "8"), questions=4)])
-    assert published_beside(frame_of(summaries_of(runs))) == {}
 
 
 def write_text(path, name, text):
@@ -343,11 +337,6 @@ def frame(runs, lengths):
     lines = [("run", f"$\\frac{{x {run}", "", "qa", length, "x", "score", "sub_em", 40.0 + at, 30.0, 50.0, 9)
              for run in range(runs) for at, length in enumerate(lengths)]
     return pd.DataFrame(lines, columns=COLUMNS)
-
-
-def test_the_first_twelve_runs_differ_without_their_colours():
-    styles = [plots.line_style(number) for number in range(12)]
-    assert len({(style["linestyle"], style["marker"]) for style in styles}) == 12
 
 
 @pytest.mark.parametrize(("count", "lengths"), [(1, ["50"]), (12, ["50", "100"]), (2, [f"l{n}" for n in range(40)])])

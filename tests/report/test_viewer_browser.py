@@ -1,18 +1,10 @@
 """The page of trajectories in a real browser, used as a person would: nothing loaded or logged, texts are text."""
 
-import re
-
 import pytest
 
 from mem_agent.report.viewer.page import write_viewer
 from mem_agent.tests.helpers.made_trajectories import Shape, trajectories, write_traces
-from mem_agent.tests.helpers.traces import (
-    HOSTILE,
-    other_agents,
-    write,
-    write_small_results,
-    write_small_run,
-)
+from mem_agent.tests.helpers.traces import HOSTILE, write_small_results, write_small_run
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +14,7 @@ def pages(tmp_path_factory):
     long = trajectories(Shape(groups=1, siblings=10, sections=60, section_words=900), seed=3, length="6400")
     write_traces(root / "long", "6400", long)
     folders = {"run": write_small_run(root / "run"), "results": write_small_results(root / "results"),
-               "agents": write(root / "agents", "rollout_000012", other_agents()), "long": root / "long"}
+               "long": root / "long"}
     for folder in folders.values():
         write_viewer(folder, folder / "view.html")
     return {name: folder / "view.html" for name, folder in folders.items()}
@@ -94,21 +86,6 @@ def test_siblings_are_a_click_a_key_and_a_table_away(opened):
     assert page.locator(".siblings thead th").count() == 3
     page.keyboard.press("s")
     page.wait_for_selector(".strip")
-
-
-def test_other_agents_are_read_by_what_they_kept(opened):
-    page = opened("agents", "#question=recalls")
-    assert texts(page, "#turn0 h4") == [
-        "Read: section 2", "Read: section 3", "Recalled", "Memory", "Reply"]
-    assert texts(page, "#turn0 ins") == ["argentum"] and texts(page, "#turn0 del") == ["metal"]
-    assert texts(page, ".strip tbody th") == ["silver", "the Argentum"]
-    assert texts(page, ".strip tbody td") == ["○", "", "+", ""]
-    page = opened("agents", "#question=asked")
-    page.locator("summary", has_text="Whole prompt").click()
-    assert texts(page, "details mark.gold") == ["silver"]
-    assert "read, and not kept" in page.locator(".strip td").first.get_attribute("title")
-    page = opened("agents", "#question=empty")
-    assert page.locator(".turn").count() == 0 and "outcome" in page.inner_text("dl")
 
 
 def test_an_address_opens_what_it_names_and_the_page_writes_addresses(opened):
@@ -195,45 +172,19 @@ def test_what_a_model_wrote_is_text_and_never_markup(opened, address):
     assert page.evaluate("[...document.links].every(a => a.getAttribute('href').startsWith('#'))")
 
 
-def test_a_script_that_got_into_the_page_would_not_run(browser, pages):
-    page = browser.new_page()
-    page.goto(pages["run"].as_uri())
-    assert page.evaluate("""async () => {
-        const asked = new Promise(done => addEventListener('securitypolicyviolation', e => done(e.violatedDirective)));
-        const script = document.createElement('script');
-        script.textContent = "document.title = 'run'";
-        document.body.append(script);
-        return [await asked, document.title];
-    }""") == ["script-src-elem", "run: trajectories"]
-    page.close()
-
-
 @pytest.mark.parametrize(("name", "address", "size", "scheme"), [
     ("run", "#rollout=12&question=666", (400, 850), "dark"),
     ("results", "#length=50&question=7&view=siblings", (400, 850), "light"),
     ("long", "#length=6400&question=40&sample=3", (1400, 900), "dark"),
 ])
-def test_it_fits_the_window_and_is_readable(opened, name, address, size, scheme):
+def test_it_fits_the_window(opened, name, address, size, scheme):
     page = opened(name, address, size, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    assert contrast(page, "body") > 7 and contrast(page, ".legend, .muted") > 4.5
     if size[0] < 500:
         assert not page.locator("a.question").first.is_visible()
         page.get_by_role("button", name="Questions").click()
         assert page.locator("a.question").first.is_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-
-
-def contrast(page, selector):
-    """Of an element's ink to the paper, as WCAG 2 counts."""
-    def light(colour):
-        r, g, b = [((int(c) / 255 + 0.055) / 1.055) ** 2.4 for c in re.findall("[0-9]+", colour)]
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-    colours = page.evaluate("(one) => [one, 'body'].map((name) => getComputedStyle(document.querySelector(name)))"
-                            ".map((style, at) => at ? style.backgroundColor : style.color)", selector)
-    dark, bright = sorted(map(light, colours))
-    return (bright + 0.05) / (dark + 0.05)
 
 
 def test_a_long_trajectory_is_drawn_as_it_is_looked_at(opened):

@@ -33,13 +33,6 @@ def test_the_newest_rollout_is_whole_and_the_ones_before_have_the_first_groups(t
     assert kept(tmp_path) == {"0": ["a", "b"], "1": ["a", "b"], "2": ["a", "b", "c"]}
 
 
-def test_a_document_is_there_once_and_goes_with_the_trajectories_that_read_it(tmp_path):
-    for number, newest in enumerate((groups("a", "b") + groups("c", document="other"), groups("a"))):
-        write_rollout(tmp_path, number, newest, 1, PLENTY)
-        found = [record.id for record in read_traces(rollout_path(tmp_path, 0))]
-        assert found == ["same", "a-0", "a-1", *["b-0", "b-1", "other", "c-0", "c-1"] * (number == 0)]
-
-
 def test_of_a_run_that_was_set_back_one_line_is_kept(tmp_path):
     for number in range(6):
         write_rollout(tmp_path, number, groups("a", "b"), 1, PLENTY)

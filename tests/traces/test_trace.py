@@ -63,11 +63,6 @@ def test_half_a_line_at_the_end_is_not_read(tmp_path):
     assert list(read_traces(file)) == [DOCUMENT, TRACE]
 
 
-def test_a_folder_without_traces_is_named(tmp_path):
-    with pytest.raises(TraceError, match="no trajectories"):
-        trace_files(tmp_path)
-
-
 TODAY = b'''{"kind":"document","id":"4f78","sections":["tool axe.","animal dog."]}
 {"kind":"trajectory","id":"3-24-0","rollout":3,"length":null,"question_id":"24","group":"24","sample":0,\
 "question":"Which animal?","golds":["dog"],"document":"4f78","task":"qa","agent":"memagent","weight_version":"3",\
@@ -123,9 +118,3 @@ def test_so_are_those_of_any_tokens(ids):
 ], ids=["blanks", "characters"])
 def test_a_blank_stands_with_its_word_and_a_character_with_its_last_token(ids, pieces):
     assert pieces_of(sentencepiece(), ids, sentencepiece().decode(ids)) == pieces
-
-
-def test_a_character_of_several_tokens_stands_with_the_last_one():
-    ids = VOCABULARY.encode_text("Zürich 🗝")
-    pieces = pieces_of(BACKEND, ids, "Zürich 🗝")
-    assert [piece for piece in pieces if piece][-1] == "🗝" and pieces.index("ü") == 2
