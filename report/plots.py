@@ -5,8 +5,8 @@ around.
 
 Invariants:
 - runs of one report have the same colour, dash and marker in every plot, and the first 12 differ without colours;
-- lengths and turns are evenly spaced, one doubling apart where they double; every estimate carries its 95% interval;
-  published numbers have none and are grey;
+- lengths and turns are evenly spaced, one doubling apart where they double; every estimate carries its 95% interval,
+  beside those of other runs; published numbers have none and are grey;
 - of training, thin is every rollout; thick the mean of the rollouts around it, over a twentieth of the run, of 501 at
   most. A value that is no number is a gap, which the caption tells.
 """
@@ -185,8 +185,9 @@ def _panel(
         for number, run in enumerate(runs):
             own = part[part["run"] == run]
             if len(own):
-                axis.errorbar(own[column].map(places), own["mean"], bars(own.itertuples()), label=run, elinewidth=1.2,
-                              **line_style(number))
+                aside = min(0.04, 0.4 / len(runs)) * (number - (len(runs) - 1) / 2)
+                axis.errorbar(own[column].map(places) + aside, own["mean"], bars(own.itertuples()), label=run,
+                              elinewidth=1.2, **line_style(number))
         for number, row in enumerate(row for row in beside if row.drawn):
             known = {places[length]: value for length, value in row.accuracy.items() if length in places}
             axis.plot(list(known), list(known.values()), label=row.label, color=_GREYS[number % 5],

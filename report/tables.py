@@ -247,10 +247,11 @@ def training_tables(runs: Sequence[TrainingRun], points: Sequence[Sequence[Point
         cells = (f"{each[0]:.{digits}f}\n{each[1]:.{digits}f}" if each else "–" for each, digits in ends)
         progress.append((run.label, str(run.rollouts.index.max()), *cells))
     note = "Means of the first rollouts, below them of the last: ten of each, or half of a run of fewer than twenty."
+    header = ("run", "rollouts", *(name.replace("_", " ") for name in names))
     evaluated = [(run.label, str(point.rollouts), point.length, metric_name(point.metric), with_interval(point.score))
                  for run, found in zip(runs, points, strict=True) for point in found]
     return [
-        *table("First and last rollouts", ("run", "rollouts", *names), progress if names else [], note),
+        *table("First and last rollouts", header, progress if names else [], note),
         *table("Evaluated while training, and around it", ("run", "after rollouts", "file", "metric", "percent"),
                evaluated, "95% intervals over questions where the answers are there."),
     ]

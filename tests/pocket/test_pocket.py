@@ -35,8 +35,7 @@ from mem_agent.pocket.task import (
 )
 from mem_agent.pocket.warmup import FOLDER, PROMPTS, REPLY_TOKENS, TASKS, LookUpRows, TwoHopRows, gated_reply, rows_of
 
-TRAIN_FILES = {"look-up": "86ad9d2ddf969d1e", "two-hop": "5a1116c3fa02f9da", "mem1": "6c75c9cdbffa12f2",
-               "sifter": "2729f8268af34b0f"}
+TRAIN_FILES = {"look-up": "86ad9d2ddf969d1e", "two-hop": "5a1116c3fa02f9da", "mem1": "6c75c9cdbffa12f2"}
 """The beginning of SHA-256 of ``train.jsonl`` of seed 1: published figures are of these documents."""
 STREAMS = {
     ("look-up", False): "ef8dfd1e4644acb4", ("look-up", True): "d4587a7e6d6375a4",
@@ -56,7 +55,7 @@ def tokenizer(tokenizers):
     return tokenizers["look-up"]
 
 
-@pytest.mark.parametrize("task", LENGTHS)
+@pytest.mark.parametrize("task", TRAIN_FILES)
 def test_files_are_those_of_published_figures_and_evaluation_is_never_trained_on(task, tmp_path):
     prepare(tmp_path, 1, task)
     assert hashlib.sha256((tmp_path / "train.jsonl").read_bytes()).hexdigest()[:16] == TRAIN_FILES[task]

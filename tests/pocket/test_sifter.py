@@ -1,5 +1,6 @@
 """The sifter task is honest: one session answers, comparing words finds it now and then, one way of ranking always."""
 
+import hashlib
 import json
 import random
 from collections import Counter
@@ -47,9 +48,10 @@ def test_one_way_always_chooses_the_gold_session_and_no_other_does_half_of_the_t
         assert share == 1 if way is Way.RIGHT else share < 0.5, way
 
 
-def test_files_have_what_the_reward_and_the_measure_need(tmp_path):
+def test_files_are_those_of_published_figures_and_have_what_the_reward_and_the_measure_need(tmp_path):
     prepare(tmp_path, 1, "sifter")
     train, documents = tmp_path / "train.jsonl", DocumentStore(store_folder(tmp_path / "train.jsonl"))
+    assert hashlib.sha256(train.read_bytes()).hexdigest()[:16] == "2729f8268af34b0f"
     with train.open() as lines:
         rows = [json.loads(line) for line in lines]
     for row, history in islice(zip(rows, histories(FIRST_TRAIN_SEED + 1, 4096), strict=True), 0, None, 256):
@@ -61,6 +63,7 @@ def test_files_have_what_the_reward_and_the_measure_need(tmp_path):
         assert document == json.loads(stored(history))
         assert document["sessions"][history.gold][0]["content"].endswith(f" {history.answer}.")
     entries = json.loads((tmp_path / "eval_sifter.json").read_text())
+    assert not {entry["input"] for entry in entries} & {row["prompt"][0]["content"] for row in rows}
     for entry, history in zip(entries, histories(EVAL_SEED, 200), strict=True):
         assert entry["input"] == history.prompt() and entry["task"] == "rank_sessions"
         assert entry["metadata"]["gold"] == [history.gold] and entry["metadata"]["shown"] == SESSIONS
