@@ -19,8 +19,8 @@ import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from .system.cli import one_line_errors
 from .system.errors import MemAgentError
-from .system.one_line_errors import one_line_errors
 from .system.process_environment import settle_process
 from .system.recipe import use_recipe
 

@@ -32,9 +32,9 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from .system.cli import one_line_errors
 from .system.errors import ConfigError
 from .system.files import write_atomically
-from .system.one_line_errors import one_line_errors
 from .system.plugins import absolute_name, shell_words
 from .system.recipe import use_recipe
 

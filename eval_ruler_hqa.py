@@ -64,10 +64,8 @@ from .hooks.sample import Record, Sample
 from .hooks.task_row import row_of, task_of
 from .hooks.traces import KEPT_BYTES
 from .rollout_client import PASSING, RouterClient, client_for, close_clients
-from .system.gather import gather_or_cancel, watched
-from .system.logging_setup import log_to_terminal
-from .system.one_line_errors import one_line_errors
-from .system.signals import run_stoppable, stop_on_signals
+from .system.cli import log_to_terminal, one_line_errors, run_main, run_stoppable
+from .system.concurrency import gather_or_cancel, watched
 from .system.text import one_line
 from .tasks import Task
 
@@ -237,7 +235,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     log_to_terminal(logging.ERROR)
     logging.getLogger(f"{__package__}.agents").setLevel(logging.WARNING)  # what it says of a model, it says once
-    stop_on_signals()
     if options.table or options.compare:
         print(tables(options.table) if options.table else comparison(*options.compare))
         return 0
@@ -290,4 +287,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

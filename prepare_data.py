@@ -55,11 +55,9 @@ from .data.lengths import lengths_of, parse_curriculum
 from .data.questions import row_of, training_row
 from .data.rows import BadRow, BadRows, DataError, NoGoodRows, open_dataset, open_file
 from .data.synthesize import add_options, selection_of, training_questions
-from .system.command_line_types import positive_number
+from .system.cli import one_line_errors, positive_number, run_main, stop_if_asked
 from .system.errors import MemAgentError
 from .system.files import replacing
-from .system.one_line_errors import one_line_errors
-from .system.signals import stop_if_asked, stop_on_signals
 
 ROWS, DOCUMENTS = 32_768, "200"
 """Of a synthesised training set."""
@@ -172,5 +170,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    stop_on_signals()
-    sys.exit(main())
+    run_main(main)

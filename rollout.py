@@ -79,7 +79,7 @@ from .hooks.sample import (
 from .hooks.task_row import question_of, row_of, task_name, task_of
 from .rewards.reward import overlong_cost, plain_parts
 from .rollout_client import How, client_for
-from .system.gather import gather_or_cancel
+from .system.concurrency import gather_or_cancel
 
 __all__ = [
     "evaluate", "generate", "keep_policy", "log_eval", "log_rollout", "nonzero_std", "reward_func",

@@ -37,8 +37,7 @@ import aiohttp
 import orjson
 
 from .agents.records import FailureKind, Generation, StopReason, TurnFailed, TurnRequest
-from .system.gather import gather_or_cancel
-from .system.priority_gate import PriorityGate
+from .system.concurrency import PriorityGate, gather_or_cancel
 from .system.server_url import seconds_asked, uses_proxy
 from .system.text import one_line
 

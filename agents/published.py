@@ -35,8 +35,8 @@ from typing import Any
 
 import yaml
 
+from ..system.cli import one_line_errors
 from ..system.errors import MemAgentError, reason_of
-from ..system.one_line_errors import one_line_errors
 
 SLOTS = {"TOKENS": r"\{([A-Za-z_]+)\}", "REPLACE": r"\$([A-Z]+)\$"}
 REPOSITORIES = {"memagent": "BytedTsinghua-SIA/MemAgent", "rememr1": "syr-cn/ReMemR1", "ruler": "NVIDIA/RULER",

@@ -47,11 +47,9 @@ from ..agents.records import FailureKind
 from ..checkpoints.hf_model import config_for_model, local_folder
 from ..config import Config, ConfigError
 from ..data.documents import Documents, Place, read_documents
-from ..system.command_line_types import whole_number
+from ..system.cli import one_line_errors, run_stoppable, whole_number
 from ..system.errors import MemAgentError
-from ..system.one_line_errors import one_line_errors
 from ..system.processes import FleetError
-from ..system.signals import run_stoppable
 from ..system.text import one_line
 from .progress import Progress
 from .sources import Source, sources_with_quotes

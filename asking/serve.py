@@ -32,11 +32,8 @@ from ..checkpoints.hf_model import config_for_model, local_folder
 from ..config import Config, ConfigError
 from ..rollout_client import close_clients
 from ..serving.servers import REQUEST_TIMEOUT_S
-from ..system.command_line_types import port_number, positive_number, whole_number
-from ..system.logging_setup import log_to_terminal
-from ..system.one_line_errors import one_line_errors
+from ..system.cli import log_to_terminal, one_line_errors, port_number, positive_number, run_stoppable, whole_number
 from ..system.server_url import is_loopback
-from ..system.signals import run_stoppable
 from .api import Service
 from .reader import reader_at
 

@@ -26,7 +26,7 @@ from pathlib import Path
 import orjson
 import psutil
 
-from ..system.one_line_errors import one_line_errors
+from ..system.cli import one_line_errors
 from .outcome import BenchmarkError, Outcome, measure, table
 
 BENCHMARKS = {

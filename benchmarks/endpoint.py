@@ -22,7 +22,7 @@ import orjson
 import psutil
 from aiohttp import web
 
-from ..system.python_command import python_module
+from ..system.cli import python_module
 from .outcome import BenchmarkError, Outcome
 from .trainer import POCKET
 

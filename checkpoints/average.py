@@ -13,14 +13,12 @@ many inputs there are. The output appears only when it is complete.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_on_signals
+from ..system.cli import one_line_errors, run_main
 from .folders import CheckpointError
 from .hf_folder import HfTensors, first_difference, write_model
 from .hf_model import model_config, settings_files
@@ -71,5 +69,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    stop_on_signals()
-    sys.exit(main())
+    run_main(main)

@@ -23,9 +23,8 @@ from pathlib import Path
 import torch
 
 from ..config import SETTINGS_FILE
+from ..system.cli import one_line_errors, run_main
 from ..system.errors import MemAgentError
-from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_on_signals
 from .average import average
 from .bridge import build_bridge, expected_tensors, to_hf
 from .folders import CheckpointError, number_of, numbered, resolve
@@ -105,5 +104,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    stop_on_signals()
-    sys.exit(main())
+    run_main(main)

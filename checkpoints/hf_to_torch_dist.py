@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,9 +32,8 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
+from ..system.cli import one_line_errors, run_main
 from ..system.files import write_atomically
-from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_on_signals
 from .bridge import LocalBridge, build_bridge, expected_tensors, from_hf
 from .checkpoint import hosts_args
 from .folders import TRACKER, CheckpointError, complete_folder
@@ -124,5 +122,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    stop_on_signals()
-    sys.exit(main())
+    run_main(main)

@@ -7,13 +7,11 @@ hub has another. HF_ENDPOINT, HF_TOKEN and the like are its own.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..system.cli import one_line_errors, run_main
 from ..system.errors import reason_of
-from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_on_signals
 from .lengths import INDEX_ONLY_ABOVE, LENGTHS, eval_name, parse_lengths
 from .manifest import Manifest
 from .numbered import RAW_NAMES
@@ -57,5 +55,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    stop_on_signals()
-    sys.exit(main())
+    run_main(main)

@@ -59,7 +59,6 @@ import argparse
 import hashlib
 import random
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -72,11 +71,9 @@ import yaml
 from tqdm import tqdm
 
 from ..rewards.answers import last_boxed
-from ..system.command_line_types import positive_number, whole_number
+from ..system.cli import one_line_errors, positive_number, run_main, stop_if_asked, whole_number
 from ..system.errors import MemAgentError
 from ..system.files import replacing
-from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_if_asked, stop_on_signals
 from .rows import BadRow, BadRows, NoGoodRows, open_dataset, open_file
 
 TEXTS: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
@@ -396,5 +393,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    stop_on_signals()
-    sys.exit(main())
+    run_main(main)

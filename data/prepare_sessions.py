@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -39,11 +38,9 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from ..sessions.records import HistoryQuestion, row_of
-from ..system.command_line_types import positive_number, whole_number
+from ..system.cli import one_line_errors, positive_number, run_main, stop_if_asked, whole_number
 from ..system.errors import MemAgentError, reason_of
 from ..system.files import replacing
-from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_if_asked, stop_on_signals
 from .histories import Reader, Skipped, personamem_reader, read_locomo, read_longmemeval, read_rows
 from .rows import BadRow, BadRows, DataError, NoGoodRows, open_file
 
@@ -214,5 +211,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    stop_on_signals()
-    sys.exit(main())
+    run_main(main)

@@ -58,7 +58,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -71,9 +70,7 @@ from tqdm import tqdm
 
 from ..rewards.answers import AnswerKind, kind_of
 from ..rewards.qa_metrics import normalise_squad
-from ..system.command_line_types import positive_number, whole_number
-from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_if_asked, stop_on_signals
+from ..system.cli import one_line_errors, positive_number, run_main, stop_if_asked, whole_number
 from .lengths import INDEX_ONLY_ABOVE, LENGTHS, eval_name, parse_lengths
 from .manifest import locked_manifest, sha256_of
 from .numbered import CORPUS, published_ids
@@ -369,5 +366,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    stop_on_signals()
-    sys.exit(main())
+    run_main(main)

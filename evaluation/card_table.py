@@ -16,7 +16,7 @@ from pathlib import Path
 from huggingface_hub import EvalResult
 
 from ..checkpoints.model_card import CARD, add_push_arguments, push, read_card, with_evaluation, write_card
-from ..system.one_line_errors import one_line_errors
+from ..system.cli import one_line_errors
 from ..system.text import markdown_table
 from .results import read_results
 from .summary import main_metric, summarise

@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,13 +31,11 @@ from ..data.closed_book_rules import Asked, judge
 from ..data.manifest import sha256_of
 from ..data.pool import PoolQuestion, load_corpora
 from ..hooks.chat_model import ChatClient, ChatFailed, ChatSettings
-from ..system.command_line_types import positive_number, whole_number
+from ..system.cli import one_line_errors, positive_number, run_main, run_stoppable, whole_number
+from ..system.concurrency import gather_or_cancel
 from ..system.errors import MemAgentError
 from ..system.files import append_whole, folder_lock, write_atomically
-from ..system.gather import gather_or_cancel
-from ..system.one_line_errors import one_line_errors
 from ..system.server_url import key_from
-from ..system.signals import run_stoppable, stop_on_signals
 from .results import cut_half_line
 
 INSTRUCTION = "\n\nAnswer from what you know, and put only the answer into \\boxed{}."
@@ -125,10 +122,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--max-tokens", type=positive_number, default=512, help="tokens of a reply (512)")
     add("--seed", type=whole_number, default=42, help="of the sampling (42)")
     add("--concurrency", type=positive_number, default=64, help="questions in flight (64)")
-    stop_on_signals()
     run(parser.parse_args(argv))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

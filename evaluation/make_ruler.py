@@ -45,10 +45,8 @@ from ..data.ruler.document_qa import read_hotpotqa, read_squad
 from ..data.ruler.sample import Corpus, CountTokens, Haystack, LengthError, RulerError
 from ..data.ruler.tasks import TASKS, read_essay
 from ..data.ruler.wording import Wording, load_wording
-from ..system.command_line_types import positive_number
+from ..system.cli import one_line_errors, positive_number, run_main
 from ..system.files import replacing
-from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_on_signals
 
 _SEAMS = 2
 """Tokens by which a text may be longer than its parts, one for each seam between a document and what is around it."""
@@ -150,5 +148,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    stop_on_signals()
-    sys.exit(main())
+    run_main(main)

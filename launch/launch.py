@@ -26,12 +26,9 @@ from ..checkpoints.model_card import add_push_arguments
 from ..config import Config, ConfigError, write_settings
 from ..data.document_store import store_folder
 from ..data.training_file import is_sharded, training_files
+from ..system.cli import one_line_errors, python_module, run_main, start_logging
 from ..system.errors import MemAgentError
 from ..system.files import folder_lock, replacing, write_atomically
-from ..system.logging_setup import start_logging
-from ..system.one_line_errors import one_line_errors
-from ..system.python_command import python_module
-from ..system.signals import stop_on_signals
 from . import ray_job
 from .arguments import prompt_file
 from .plan import PACK, Plan, make_plan
@@ -150,7 +147,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_push_arguments(parser)
     options = parser.parse_args(argv)
     start_logging()
-    stop_on_signals()
     plan = make_plan(Config.from_env(), weights=not options.dry_run)
     conversion: list[str] = []
     if options.convert:
@@ -172,4 +168,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

@@ -24,7 +24,7 @@ from ..checkpoints.folders import TRACKER
 from ..checkpoints.hf_model import load_vocabulary, local_folder, refuse_foreign_code, with_engine_length
 from ..config import Config, ConfigError
 from ..hooks.plugins import check_plugins
-from ..system.python_command import python_module
+from ..system.cli import python_module
 from .arguments import build_arguments
 from .find_host import HOSTS, find_host, imported_root
 from .layout import GIB, Layout, derive_layout

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Config
+from ..system.cli import python_module, run_stoppable
 from ..system.errors import MemAgentError, reason_of
 from ..system.processes import ChildProcess, ProcessError
-from ..system.python_command import python_module
 from ..system.server_url import is_loopback
-from ..system.signals import run_stoppable
 
 logger = logging.getLogger("mem_agent")
 

@@ -30,8 +30,7 @@ from ..hooks.chat_model import ChatSettings, Reply
 from ..sessions.ranking import answer_of
 from ..sessions.records import question_of
 from ..sessions.wording import load_wording
-from ..system.command_line_types import positive_number, whole_number
-from ..system.one_line_errors import one_line_errors
+from ..system.cli import one_line_errors, positive_number, whole_number
 from .files import CHAT, Row, add_option, parsed, stage_config, stage_file, stage_parser
 from .orders import FULL, methods, shown
 from .run_stage import AskingWorker, Stage, ask_all, endpoint, models_at

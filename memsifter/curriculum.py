@@ -35,7 +35,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,12 +48,9 @@ from ..config import Config, ConfigError
 from ..evaluation.results import Row as Answer
 from ..evaluation.results import read_results
 from ..evaluation.summary import main_metric, question_means, shared_metrics
-from ..system.command_line_types import positive_number, whole_number
+from ..system.cli import one_line_errors, positive_number, python_module, run_main, whole_number
 from ..system.errors import MemAgentError
 from ..system.files import folder_lock, write_atomically
-from ..system.one_line_errors import one_line_errors
-from ..system.python_command import python_module
-from ..system.signals import stop_on_signals
 from .files import FINISHED_WITH_FAILURES, OK, RANKING, Row, keep_settings, read_rows
 from .rl_data import PROMPT_TOKENS, from_variable, read_recipe
 
@@ -325,5 +321,4 @@ def _steps(text: str) -> list[int]:
 
 
 if __name__ == "__main__":
-    stop_on_signals()
-    sys.exit(main())
+    run_main(main)

@@ -36,9 +36,8 @@ from tqdm import tqdm
 from ..rewards.intrinsic.encoder import Encoder, encoder_folder, make_encoder
 from ..sessions.records import BadRow, Session, question_of
 from ..sessions.wording import embedded_text
-from ..system.command_line_types import positive_number
+from ..system.cli import one_line_errors, positive_number
 from ..system.files import folder_lock
-from ..system.one_line_errors import one_line_errors
 from .files import EMBED, OK, SOURCE, Row, add_option, find_files, parsed, read_batches, stage_file, stage_parser
 from .run_stage import BUSY, connect, parts_of, settle, write_output
 from .vectors import TokenCounter, VectorStore, text_key

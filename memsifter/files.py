@@ -27,12 +27,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..config import Config
-from ..system.command_line_types import positive_number
+from ..system.cli import log_to_terminal, positive_number, stop_on_signals
 from ..system.errors import ConfigError, MemAgentError
 from ..system.files import write_atomically
-from ..system.logging_setup import log_to_terminal
 from ..system.recipe import use_recipe
-from ..system.signals import stop_on_signals
 
 Row = dict[str, Any]
 SOURCE, EMBED, RANKING, MEMORY, CHAT = "", "embed", "ranking", "retrieved_memory", "chat"

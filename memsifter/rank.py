@@ -40,9 +40,8 @@ from ..sessions.packing import by_score, pack
 from ..sessions.ranking import BadRanking, lenient_ranking, strict_ranking
 from ..sessions.records import HistoryQuestion, Language, question_of
 from ..sessions.wording import Wording, load_wording, render_history, render_session
-from ..system.command_line_types import whole_number
+from ..system.cli import one_line_errors, whole_number
 from ..system.errors import MemAgentError
-from ..system.one_line_errors import one_line_errors
 from .files import EMBED, RANKING, Row, add_option, find_files, parsed, stage_config, stage_file, stage_parser
 from .orders import of_sessions
 from .run_stage import AskingWorker, Stage, ask_all, endpoint, models_at

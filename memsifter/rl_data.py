@@ -61,7 +61,6 @@ import argparse
 import hashlib
 import os
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -86,11 +85,9 @@ from ..rewards.ranking import anchor_score
 from ..sessions.packing import by_score
 from ..sessions.records import BadRow, HistoryQuestion, question_of
 from ..sessions.wording import Wording, load_wording
-from ..system.command_line_types import positive_number, whole_number
+from ..system.cli import one_line_errors, positive_number, run_main, whole_number
 from ..system.errors import MemAgentError, reason_of
 from ..system.files import scratch_folder
-from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_on_signals
 from .files import EMBED, RANKING, Row, read_rows
 from .rank import Counted, NoRoom, ranking_prompt, room_for
 
@@ -406,5 +403,4 @@ def from_variable(*names: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    stop_on_signals()
-    sys.exit(main())
+    run_main(main)

@@ -42,11 +42,11 @@ from tqdm import tqdm
 from ..agents.records import FailureKind
 from ..config import Config
 from ..hooks.chat_model import ChatClient, ChatFailed, ChatSettings, Reply
+from ..system.cli import stop_on_signals
+from ..system.concurrency import gather_or_cancel
 from ..system.errors import ConfigError, MemAgentError, reason_of
 from ..system.files import append_whole, folder_lock, replacing
-from ..system.gather import gather_or_cancel
 from ..system.server_url import key_from, without_key
-from ..system.signals import stop_on_signals
 from ..system.text import one_line
 from .files import FINISHED_WITH_FAILURES, OK, Row, keep_settings, read_batches, read_rows, stage_config
 
@@ -286,6 +286,9 @@ def settle(output: Path, settings: Mapping[str, Any]) -> None:
     """Keep ``settings`` beside ``output``. Raises ConfigError: it, or a part of it, was made with others."""
     parts = parts_of(output)
     parts.mkdir(parents=True, exist_ok=True)
+    if output.exists() and not (parts / "settings.json").exists():
+        raise ConfigError(f"{output}: made by another version, or {parts} is gone; move it away, or choose another "
+                          "output")
     made = output.exists() or any(part.stat().st_size for part in parts.glob("*.jsonl"))
     keep_settings(parts / "settings.json", settings, made)
 

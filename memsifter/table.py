@@ -35,7 +35,6 @@ Exit codes: 0 all read, 1 nothing to read or a broken file, 130 interrupted.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -55,10 +54,9 @@ from ..rewards.text_f1 import answer_em, answer_f1, choice_score
 from ..sessions.packing import by_score
 from ..sessions.ranking import completed
 from ..sessions.records import answers_of, question_of
+from ..system.cli import one_line_errors, run_main
 from ..system.errors import MemAgentError
 from ..system.files import write_atomically
-from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_on_signals
 from ..system.text import markdown_table
 from .files import CHAT, EMBED, MEMORY, OK, RANKING, Row, read_rows
 from .orders import BM25, bm25_order
@@ -446,5 +444,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    stop_on_signals()
-    sys.exit(main())
+    run_main(main)

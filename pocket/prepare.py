@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ..data.document_store import DocumentWriter, store_folder
-from ..system.command_line_types import whole_number
+from ..system.cli import one_line_errors, whole_number
 from ..system.files import replacing, write_atomically
-from ..system.one_line_errors import one_line_errors
 from . import sifter, task
 
 TRAIN_ROWS, EVAL_ROWS = 4096, 200

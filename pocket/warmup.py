@@ -43,7 +43,7 @@ from ..agents.records import Generation, StopReason, TurnKind
 from ..agents.vocabulary import Vocabulary
 from ..checkpoints.hf_folder import save_weights
 from ..config import Config
-from ..system.logging_setup import start_logging
+from ..system.cli import start_logging
 from ..training.rows import TrainRow
 from ..training.trainer import Trainer
 from . import task

@@ -30,11 +30,9 @@ from ..launch.launch import launch, print_plan
 from ..launch.preflight import find_problems, settings_problems
 from ..launch.ray_job import cluster, job_address
 from ..serving.control import Server
+from ..system.cli import one_line_errors, run_main, start_logging
 from ..system.errors import MemAgentError
-from ..system.logging_setup import start_logging
-from ..system.one_line_errors import one_line_errors
 from ..system.processes import wait_until_healthy
-from ..system.signals import stop_on_signals
 from ..training.train import pocket_profile
 from .page import Seen, deviations, faults, progress_of, read_log, report
 from .rehearsal_plan import Rehearsal, plan_rehearsal
@@ -111,7 +109,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ranks", type=int, default=2, choices=range(1, 5), help="trainer ranks at most")
     options = parser.parse_args(argv)
     start_logging()
-    stop_on_signals()
     os.environ.update(WITHOUT_SPARE_WORKERS)
     with pocket_profile():
         rehearsal = plan_rehearsal(Config.from_env(), Path(sys.prefix) / "sources", options.rollouts, options.ranks)
@@ -135,4 +132,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

@@ -9,8 +9,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from ..system.cli import python_module
 from ..system.processes import ChildProcess
-from ..system.python_command import python_module
 
 
 def meet_on_this_machine(module: Any) -> None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import Config
 from ..serving.servers import SERVER, engine_environment, engine_options
-from ..system.python_command import python_module
+from ..system.cli import python_module
 
 if TYPE_CHECKING:
     import torch

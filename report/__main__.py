@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from html import unescape
 from pathlib import Path
@@ -32,10 +31,9 @@ import pandas as pd
 from ..evaluation.results import read_results
 from ..evaluation.summary import differences, summarise
 from ..memsifter.table import FILE, TITLES, SifterScores, read_scores
+from ..system.cli import one_line_errors, run_main
 from ..system.errors import MemAgentError
 from ..system.files import write_atomically
-from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_on_signals
 from ..system.text import markdown_cell
 from ..traces.trace import kept_files
 from .data import evaluations_of, frame_of, is_training_run, points_of, read_training_runs, results_csv
@@ -161,5 +159,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    stop_on_signals()
-    sys.exit(main())
+    run_main(main)

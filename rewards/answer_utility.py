@@ -60,7 +60,7 @@ from ..sessions.packing import pack
 from ..sessions.ranking import BadRanking, after_thinking, answer_of, strict_ranking
 from ..sessions.records import Session
 from ..sessions.wording import Wording, render_history
-from ..system.gather import gather_or_cancel
+from ..system.concurrency import gather_or_cancel
 from .ranking import RankedRow, read_history, read_row
 from .reward import Answered, Parts, Reward, RewardSettings
 from .text_f1 import answer_f1, choice_score

@@ -15,8 +15,8 @@ import aiohttp
 import orjson
 
 from ..rollout_client import GENERATE
+from ..system.concurrency import watched
 from ..system.errors import reason_of
-from ..system.gather import watched
 from ..system.processes import FleetError
 from ..system.text import one_line
 

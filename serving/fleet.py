@@ -43,8 +43,8 @@ import torch
 from ..checkpoints.hf_folder import HfTensors, save_weights
 from ..checkpoints.precision import with_train_dtype
 from ..config import Config, ConfigError
+from ..system.concurrency import gather_or_cancel
 from ..system.files import SHARED_MEMORY, scratch_folder
-from ..system.gather import gather_or_cancel
 from ..system.ports import free_ports, is_free
 from ..system.processes import TERM_GRACE_S, ChildProcess, FleetError, ProcessError, wait_until_healthy
 from . import servers

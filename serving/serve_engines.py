@@ -17,11 +17,8 @@ from typing import NoReturn
 
 from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_engine_length
 from ..config import ConfigError
-from ..system.command_line_types import port_number
+from ..system.cli import log_to_terminal, one_line_errors, port_number, run_stoppable
 from ..system.files import write_atomically
-from ..system.logging_setup import log_to_terminal
-from ..system.one_line_errors import one_line_errors
-from ..system.signals import run_stoppable
 from .fleet import Fleet
 from .servers import REQUEST_TIMEOUT_S
 

@@ -31,8 +31,8 @@ from typing import Literal
 
 from ..config import Config, ConfigError
 from ..rollout_client import TIMEOUT_S
+from ..system.cli import python_module
 from ..system.plugins import shell_words
-from ..system.python_command import python_module
 from .control import ADMIT_TIMEOUT_S
 
 Device = Literal["cpu", "cuda"]

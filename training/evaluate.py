@@ -40,8 +40,8 @@ from ..hooks.task_row import without_document
 from ..hooks.traces import KEPT_BYTES
 from ..rollout_client import Dialect, Endpoint
 from ..serving.fleet import Fleet
+from ..system.concurrency import gather_or_cancel
 from ..system.files import remove
-from ..system.gather import gather_or_cancel
 
 logger = logging.getLogger("mem_agent")
 

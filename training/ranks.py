@@ -30,9 +30,9 @@ import torch.distributed as dist
 
 from ..checkpoints.hf_model import model_config, parameter_count
 from ..config import Config
+from ..system.cli import python_module
 from ..system.files import SHARED_MEMORY, scratch_folder
 from ..system.processes import ChildProcess, ProcessError
-from ..system.python_command import python_module
 
 T = TypeVar("T")
 MEETING = "MEM_AGENT_RANKS_MEET_IN"

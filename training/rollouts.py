@@ -48,8 +48,8 @@ from ..hooks.sample import AllFailed, Sample, ended, require_survivors
 from ..rollout_client import Dialect, Endpoint, answered, close_clients
 from ..serving.fleet import Fleet
 from ..serving.servers import REQUEST_TIMEOUT_S
+from ..system.concurrency import gather_or_cancel, watched
 from ..system.errors import MemAgentError
-from ..system.gather import gather_or_cancel, watched
 from .evaluate import evaluate_between, evaluate_model
 from .resume import Journal, Rollout
 

@@ -50,13 +50,10 @@ from ..eval_ruler_hqa import missing_answers
 from ..evaluation.card_table import add_evaluation
 from ..evaluation.tables import tables
 from ..hooks.plugins import check_evaluations, check_own_tasks, check_plugins, check_tracker, refuse_ignored
+from ..system.cli import one_line_errors, python_module, run_main, run_stoppable, start_logging, stop_if_asked
 from ..system.errors import MemAgentError
 from ..system.files import folder_lock
-from ..system.logging_setup import start_logging
-from ..system.one_line_errors import one_line_errors
 from ..system.process_environment import share_cores
-from ..system.python_command import python_module
-from ..system.signals import run_stoppable, stop_if_asked, stop_on_signals
 from .evaluate import evaluate_alone, output_of, rows_of
 from .log import RunLog
 from .ranks import broadcast, is_rank_zero, leave, other_ranks, with_train_procs
@@ -271,7 +268,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     options = parser.parse_args(arguments)
     start_logging()
-    stop_on_signals()
     with pocket_profile() if is_rank_zero() else nullcontext():
         config = checked(load_yaml(options.config) if options.config else Config.from_env())
         if options.check:
@@ -290,4 +286,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

@@ -22,7 +22,6 @@ alone; the browser is told to run this one script, by its hash, and to load noth
 from __future__ import annotations
 
 import argparse
-import sys
 import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
@@ -33,9 +32,8 @@ from typing import Any
 import orjson
 from markupsafe import Markup
 
+from ...system.cli import one_line_errors, run_main
 from ...system.files import write_atomically
-from ...system.one_line_errors import one_line_errors
-from ...system.signals import stop_on_signals
 from ...traces.trace import trace_files
 from ..page import render
 from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans
@@ -155,5 +153,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    stop_on_signals()
-    sys.exit(main())
+    run_main(main)

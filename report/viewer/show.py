@@ -17,9 +17,7 @@ from statistics import fmean
 from rich.console import Console
 from rich.text import Text
 
-from ...system.command_line_types import whole_number
-from ...system.one_line_errors import one_line_errors
-from ...system.signals import stop_on_signals
+from ...system.cli import one_line_errors, run_main, whole_number
 from ...traces.trace import TraceError, TraceTurn, trace_files
 from ...traces.word_diff import Piece, marked
 from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans, within
@@ -204,5 +202,4 @@ def _excerpt(text: str, facts: Sequence[Fact], whole: bool) -> str:
 
 
 if __name__ == "__main__":
-    stop_on_signals()
-    sys.exit(main())
+    run_main(main)

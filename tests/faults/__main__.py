@@ -11,7 +11,7 @@ from collections import defaultdict
 import psutil
 from scipy.stats import theilslopes
 
-from mem_agent.system.signals import stop_on_signals
+from mem_agent.system.cli import stop_on_signals
 
 from . import drill as d
 from .faults import DISK_FULL, ENGINE_KILLED, MATRIX, ROUTER_KILLED, Announcement, Moment

@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from mem_agent.system.cli import run_main
+
 if TYPE_CHECKING:
     from .drill import Scene
 
@@ -237,5 +239,4 @@ MATRIX = [
 
 
 if __name__ == "__main__":
-    commands = {"train": observed_train, "eval": observed_eval}
-    sys.exit(commands[sys.argv.pop(1)]())
+    run_main({"train": observed_train, "eval": observed_eval}[sys.argv.pop(1)])

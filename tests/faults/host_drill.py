@@ -32,10 +32,8 @@ from mem_agent.launch.plan import Plan
 from mem_agent.rehearsal.page import Metrics, read_log
 from mem_agent.rehearsal.rehearsal_plan import plan_rehearsal
 from mem_agent.rehearsal.rehearse import WITHOUT_SPARE_WORKERS, show_progress
-from mem_agent.system.logging_setup import start_logging
-from mem_agent.system.one_line_errors import one_line_errors
+from mem_agent.system.cli import one_line_errors, start_logging, stop_on_signals
 from mem_agent.system.processes import ChildProcess
-from mem_agent.system.signals import stop_on_signals
 from mem_agent.tests.helpers import host_actor
 from mem_agent.tests.helpers.host_checkout import HOSTS
 from mem_agent.tests.helpers.patience import wait_for

@@ -13,7 +13,7 @@ from mem_agent.agents.records import Generation, StopReason, Trajectory, TurnKin
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config
 from mem_agent.rollout import run_trajectory
-from mem_agent.system.gather import gather_or_cancel
+from mem_agent.system.concurrency import gather_or_cancel
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 VOCABULARY = Vocabulary(make_tokenizer())

@@ -212,7 +212,6 @@ def test_adapters_that_a_host_would_leave_out_are_refused(tmp_path):
 
 def test_a_dry_run_shows_the_plan_and_then_every_problem(tmp_path, capsys, monkeypatch):
     env = settings(tmp_path, HOST_ARGS="--partial-rollout", TRAIN_DATA="/nowhere.jsonl", MEGATRON_ROOT="/nowhere")
-    monkeypatch.setattr(launch, "stop_on_signals", lambda: None)
     for name, text in env.items():
         monkeypatch.setenv(name, text)
     assert launch.main(["--dry-run", "--convert", "--push-to-hub", "a/b"]) == 1

@@ -10,9 +10,8 @@ COMMAND = """
     import asyncio, os, signal, sys
     from mem_agent.system.errors import ConfigError
     from mem_agent.system.files import write_atomically
-    from mem_agent.system.gather import gather_or_cancel
-    from mem_agent.system.one_line_errors import one_line_errors
-    from mem_agent.system.signals import run_stoppable, stop_if_asked, stop_on_signals
+    from mem_agent.system.concurrency import gather_or_cancel
+    from mem_agent.system.cli import one_line_errors, run_stoppable, stop_if_asked, stop_on_signals
     from pathlib import Path
 
     @one_line_errors("the same command goes on")

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from mem_agent.system.priority_gate import PriorityGate
+from mem_agent.system.concurrency import PriorityGate
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 
