@@ -192,6 +192,9 @@ class Config(BaseModel):
             raise ConfigError(f"{name}={first['input']!r:.80}: {first['msg']}") from None
         if self.host in ("auto", "local") and self.train_procs % self.trainer_tp:
             raise ConfigError(f"TP={self.tp} does not divide TRAIN_PROCS={self.train_procs}")
+        if self.loss == "grpo" and self.n_samples_per_prompt == 1:
+            raise ConfigError("N_SAMPLES_PER_PROMPT=1: allowed: at least 2, since a trajectory's advantage is its reward "
+                              "minus its group's mean, which is 0 in a group of one; or LOSS=sft")
         if self.trajectories_per_rollout % self.step_trajectories:
             raise ConfigError(f"GLOBAL_BATCH_SIZE={self.global_batch_size} does not divide the trajectories of a "
                               f"rollout, {self.trajectories_per_rollout}")

@@ -222,6 +222,7 @@ async def while_alive(fleet: Any, work: Coroutine[Any, Any, T]) -> T:
 def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     log_to_terminal(logging.ERROR)
+    logging.getLogger(f"{__package__}.agents").setLevel(logging.WARNING)  # what it says of a model, it says once
     stop_on_signals()
     if options.table or options.compare:
         print(tables(options.table) if options.table else comparison(*options.compare))

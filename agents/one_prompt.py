@@ -148,5 +148,6 @@ class Chat(OnePrompt):
         head: list[int] = []
         for piece, number in zip(before_texts, order, strict=True):
             head += [*piece, *self.vocabulary.encode_text(messages[number].text)]
-        return TokenTemplate((tuple(head), tuple(tail)), (PROBLEM,), opens_thinking(pieces[-1]))
+        around = (tuple(self.vocabulary.beginning(head)), tuple(tail))
+        return TokenTemplate(around, (PROBLEM,), opens_thinking(pieces[-1]))
 

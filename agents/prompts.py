@@ -188,7 +188,8 @@ def compile_template(text: str, frame: Frame, vocabulary: Vocabulary) -> TokenTe
     pieces = re.split("|".join(markers.values()), rendered)
     if [rendered.count(m) for m in markers.values()] != [1] * len(slots) or len(pieces) != len(slots) + 1:
         raise ConfigError("the model's chat template does not show a user message once and unchanged")
-    encoded = tuple(tuple(vocabulary.encode_markup(p)) if p else () for p in pieces)
+    first, *others = (vocabulary.encode_markup(piece) if piece else [] for piece in pieces)
+    encoded = (tuple(vocabulary.beginning(first)), *map(tuple, others))
     return TokenTemplate(encoded, slots, opens_thinking(pieces[-1]))
 
 

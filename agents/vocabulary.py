@@ -4,6 +4,8 @@ Invariants:
 - ``encode_text`` never returns a control id, whatever the text holds: ``<|im_end|>`` in a document is encoded as the
   ordinary characters ``<``, ``|``, ``im`` ... exactly like any other text.
 - ``encode_markup`` is for the pack's own template pieces only and does produce control ids.
+- ``beginning`` is for the first piece of a prompt: what the tokenizer puts before a plain text (a model's BOS) stands
+  there exactly once, whether the chat template writes it or not.
 
 A control token is an added token that is special, or that is written like a tag (``<think>``, ``[INST]``). Other
 added tokens (runs of blanks in some vocabularies) are ordinary text.
@@ -52,6 +54,7 @@ class Vocabulary:
         self._words = {t.content: i for i, t in added.items() if i not in self.control_ids and t.content}
         longest_first = sorted(self._words, key=len, reverse=True)
         self._parts = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
+        self._head = self._before_plain_text()
         if not all(map(self.encode_text, string.ascii_lowercase)) or not self.encode_markup(string.ascii_lowercase):
             raise ValueError("the tokenizer turns letters into nothing; are its files in the folder?")
 
@@ -77,6 +80,16 @@ class Vocabulary:
         """Ids of a trusted template piece: control tokens written in it become control ids."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
+    def beginning(self, ids: Sequence[int]) -> list[int]:
+        """The ids of a prompt's first piece, begun as the tokenizer begins a plain text.
+
+        Example (BOS = 1)::
+
+            beginning([5, 6]) -> [1, 5, 6]        beginning([1, 5, 6]) -> [1, 5, 6]
+        """
+        begun = [*ids[: len(self._head)]] == self._head
+        return [*ids] if begun else [*self._head, *ids]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text without control tokens and without ids outside the vocabulary."""
         return self.tokenizer.decode(self._text_ids(ids), skip_special_tokens=True)
@@ -99,6 +112,11 @@ class Vocabulary:
     def answer_text(self, sampled: Sequence[int], *, thinking_open: bool = False) -> str:
         """The decoded reply after its thinking, stripped."""
         return self.decode(self._after_thinking(sampled, thinking_open)).strip()
+
+    def _before_plain_text(self) -> list[int]:
+        whole, plain = self.tokenizer.encode("a"), self.encode_markup("a")
+        starts = range(len(whole) - len(plain) + 1)
+        return next((whole[:at] for at in starts if whole[at : at + len(plain)] == plain), [])
 
     def _text_ids(self, ids: Sequence[int]) -> list[int]:
         return [i for i in ids if 0 <= i < self.size and i not in self.control_ids]

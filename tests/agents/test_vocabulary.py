@@ -5,10 +5,14 @@ import copy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from mem_agent.agents import build_agent
+from mem_agent.agents.documents import split_chunks
+from mem_agent.agents.interface import Reading
 from mem_agent.agents.vocabulary import Vocabulary
+from mem_agent.config import Config
 from mem_agent.tests.helpers.scripted import VOCABULARY
 from mem_agent.tests.helpers.tiny_tokenizer import CHATML, make_tokenizer
 
@@ -52,6 +56,29 @@ def test_ordinary_added_tokens_keep_their_ids_the_longest_first(words):
     ids = vocabulary.encode_text(text)
     assert not set(ids) & vocabulary.control_ids and tokenizer.decode(ids) == text
     assert tokenizer.convert_tokens_to_ids(words[-1]) in ids
+
+
+def with_bos(template):
+    """A model whose tokenizer begins a plain text with ``<|endoftext|>``, as Llama's and Gemma's do with theirs."""
+    tokenizer = copy.deepcopy(make_tokenizer())
+    bos = tokenizer.convert_tokens_to_ids("<|endoftext|>")
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", bos)])
+    tokenizer.chat_template = template
+    return Vocabulary(tokenizer), bos
+
+
+@pytest.mark.parametrize("agent", ["memagent", "rememr1", "parallel", "single", "chat"])
+@pytest.mark.parametrize("template", [None, CHATML, "<|endoftext|>" + CHATML], ids=["none", "without", "with"])
+def test_a_prompt_begins_once_as_the_tokenizer_begins_a_text(agent, template):
+    vocabulary, bos = with_bos(template)
+    config = Config(agent=agent, mem_chunk_tokens=4)
+    reading = Reading(vocabulary.encode_text("who?"), split_chunks(vocabulary.encode_text("QWZR"), 4, None))
+    built = build_agent(config, vocabulary, {})
+    (request, *_) = built.requests(built.start(reading))
+    assert request.prompt_ids[0] == bos and request.prompt_ids.count(bos) == 1
+    plain = Vocabulary(make_tokenizer())
+    assert plain.beginning(plain.encode_markup("a")) == plain.encode_markup("a")
 
 
 def test_memory_keeps_sampled_ids_without_control_eos_and_out_of_vocabulary():

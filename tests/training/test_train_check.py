@@ -60,7 +60,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved_or_sent
             "rewards": [1.0], "rollout_ids": [0], "rollout_mask_sums": [1]}
     found = {"loss": math.inf, "grad_norm": math.nan}
     diverged = SimpleNamespace(log_probs=lambda rows: [], train_step=lambda *_: found)
-    config = Config(kl_coef=0.0, save_path="/runs/mine", rollout_batch_size=1, n_samples_per_prompt=1)
+    config = Config(kl_coef=0.0, save_path="/runs/mine", global_batch_size=1)
     with pytest.raises(MemAgentError, match=r"LR.*/runs/mine"):
         learn(config, diverged, Rollout(data, 1, {}))
 
