@@ -25,8 +25,7 @@ from .system.process_environment import settle_process
 from .system.recipe import use_recipe
 
 COMMANDS = {
-    "train": ("training.train", "train with the embedded host"),
-    "run": ("training.whole_run", "what run-train.sh and run-eval.sh do: evaluate, train, convert, evaluate, compare"),
+    "train": ("training.train", "train with the embedded host: evaluate, train, convert, evaluate, compare"),
     "launch": ("launch.launch", "train in slime or vime"),
     "eval": ("eval_ruler_hqa", "evaluate a model, on engines of its own or at a server; tables and comparisons"),
     "serve": ("asking.serve", "an OpenAI-compatible endpoint: any chat client asks a memory agent about documents"),

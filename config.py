@@ -137,7 +137,7 @@ class Config(BaseModel):
     eval_interval: int = _setting(0, "rollouts between evaluations while training; 0: none", ge=0)
     eval_data: str = _setting("", "files of `mem-agent prepare` for EVAL_INTERVAL; empty (local): DATA_ROOT's")
     base_url: str = _setting(
-        "", "a running server to evaluate, http://HOST:PORT or https://HOST/v1; key: BASE_URL_KEY or OPENAI_API_KEY")
+        "", "a running server to evaluate, http://HOST:PORT or https://HOST/v1; key: OPENAI_API_KEY")
     eval_api: Literal["auto", "generate", "completions", "chat"] = _setting(
         "auto", "what BASE_URL speaks; auto: the first of the others that it answers")
 
@@ -162,7 +162,7 @@ class Config(BaseModel):
     max_tokens_per_gpu: int = _setting(0, "tokens per packed micro-batch; 0: 4096 (local), else derived", ge=0)
 
     # the embedded host
-    train_procs: int = _setting(0, "trainer processes; 0: as the run began, or what fits model and machine", ge=0)
+    train_procs: int = _setting(0, "trainer processes; 0: what fits model and machine", ge=0)
     train_dtype: Literal["auto", "float32", "bfloat16"] = _setting(
         "auto", "weights in training and engines on a CPU; auto: bfloat16 for a model above 50M parameters where this "
         "processor multiplies it at least twice as fast; masters, optimizer and loss stay float32")
@@ -193,8 +193,8 @@ class Config(BaseModel):
         if self.host in ("auto", "local") and self.train_procs % self.trainer_tp:
             raise ConfigError(f"TP={self.tp} does not divide TRAIN_PROCS={self.train_procs}")
         if self.loss == "grpo" and self.n_samples_per_prompt == 1:
-            raise ConfigError("N_SAMPLES_PER_PROMPT=1: allowed: at least 2, since a trajectory's advantage is its reward "
-                              "minus its group's mean, which is 0 in a group of one; or LOSS=sft")
+            raise ConfigError("N_SAMPLES_PER_PROMPT=1: allowed: at least 2, since an advantage is a reward minus its "
+                              "group's mean, which is 0 in a group of one; or LOSS=sft")
         if self.trajectories_per_rollout % self.step_trajectories:
             raise ConfigError(f"GLOBAL_BATCH_SIZE={self.global_batch_size} does not divide the trajectories of a "
                               f"rollout, {self.trajectories_per_rollout}")

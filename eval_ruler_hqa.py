@@ -37,6 +37,8 @@ import math
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -46,22 +48,22 @@ from tqdm import tqdm
 from . import rollout
 from .agents import agent_class
 from .agents.records import Outcome
-from .checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_serving_length
+from .checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_engine_length
 from .config import Config, ConfigError
 from .evaluation.baselines import OnePromptMode
-from .evaluation.connect import back, connect
-from .evaluation.endpoint import Api, EvalEndpoint
+from .evaluation.endpoint import Api, EvalEndpoint, connect
 from .evaluation.jobs import Job, missing_jobs
-from .evaluation.keep_trajectories import KEPT_BYTES, KeptTrajectories
+from .evaluation.keep_trajectories import KeptTrajectories
 from .evaluation.questions import EvalError, EvalQuestion, as_asked
-from .evaluation.results import Row, RowWriter, lock_results
+from .evaluation.results import Row, lock_results, write_row
 from .evaluation.summary import Summary
 from .evaluation.tables import comparison, failures, summaries_of, tables
 from .hooks.host import embedded_args, evaluation_sampling
 from .hooks.plugins import check_plugins
 from .hooks.sample import Record, Sample
 from .hooks.task_row import row_of, task_of
-from .rollout_client import PASSING, close_clients
+from .hooks.traces import KEPT_BYTES
+from .rollout_client import PASSING, RouterClient, client_for, close_clients
 from .system.gather import gather_or_cancel, watched
 from .system.logging_setup import log_to_terminal
 from .system.one_line_errors import one_line_errors
@@ -77,8 +79,8 @@ FINISHED_WITH_FAILURES = 3
 LOOK_EVERY_S = 10.0
 BUSY_ENGINE_S = 600.0
 """An engine that has not answered for so long hangs; it may be inside a long step."""
-_TRIES = 4
-"""Most times one answer is asked for while the server comes back in between, on top of the client's retries."""
+SERVER_WAIT_S, ASK_AGAIN_S = 600.0, 10.0
+"""How long a server that stopped answering may take to come back, and how often it is asked meanwhile."""
 Ask = Callable[[EvalQuestion, str, dict[str, Any]], Awaitable[Sample]]
 """One answer to one question about a document, with these sampling parameters."""
 
@@ -104,7 +106,7 @@ async def evaluate(
     """
     config = config.replace(hf_ckpt=str(model))
     check_plugins(config, training=False)
-    endpoint = await connect(url, model, config, served_model=served_model)
+    endpoint = await connect(url, model, config, served_model)
     if endpoint.api is Api.CHAT and config.eval_mode == "recurrent" and agent_class(config).shows_messages:
         raise EvalError(f"{endpoint.base_url} takes one message at a time (EVAL_API=chat), AGENT={config.agent} shows "
                         "conversations; ask a server of token ids or completions")
@@ -112,22 +114,19 @@ async def evaluate(
         config = config.replace(engine_max_len=endpoint.max_tokens)
     with lock_results(output):
         jobs = missing_jobs(config, model, output, endpoint.api, endpoint.model, weights)
-        asked = [(job.question.length, job.question.id, job.sample) for job in jobs]
-        ask = _ask(embedded_args(config, endpoint), endpoint)
-        try:
-            with RowWriter(output) as rows, KeptTrajectories(
-                output, asked, endpoint.vocabulary, config, kept_bytes
-            ) as kept, tqdm(total=len(jobs), unit="answer", disable=quiet or None, smoothing=0.05) as bar:
-                waiting = iter(jobs)
+        ask, waiting = _ask(embedded_args(config, endpoint), endpoint), iter(jobs)
+        kept = KeptTrajectories(output, jobs, endpoint.vocabulary, config, kept_bytes)
+        with closing(kept.files), tqdm(total=len(jobs), unit="answer", disable=quiet or None, smoothing=0.05) as bar:
 
-                async def work() -> None:
-                    for job in waiting:
-                        rows.write(await _row(job, ask, config, endpoint, kept))
-                        bar.update()
+            async def work() -> None:
+                for job in waiting:
+                    write_row(output, await _row(job, ask, config, endpoint, kept))
+                    bar.update()
 
+            try:
                 await gather_or_cancel(*(work() for _ in range(min(config.mem_concurrency, len(jobs)))))
-        finally:
-            await close_clients(endpoint)
+            finally:
+                await close_clients(endpoint)
     return summaries_of([output])
 
 
@@ -154,7 +153,7 @@ def _ask(args: SimpleNamespace, endpoint: EvalEndpoint) -> Ask:
 
 
 async def _row(job: Job, ask: Ask, config: Config, endpoint: EvalEndpoint, kept: KeptTrajectories) -> Row:
-    """The answer as a row, asked for again if the server went away. Raises EvalError if it stays away.
+    """The answer as a row. Raises EvalError if the server stays away.
 
     The trajectory is kept before the row is written, so a killed run leaves no row without one.
     """
@@ -162,15 +161,8 @@ async def _row(job: Job, ask: Ask, config: Config, endpoint: EvalEndpoint, kept:
     question = as_asked(job.question, task, thinks=config.mem_thinking or endpoint.frame.thinking_is_open)
     sampling = evaluation_sampling(config, config.seed_for(f"{question.id}/{job.sample}"))
     began = time.monotonic()
-    tries = 0
-    while True:
-        tries += 1
-        sample = await ask(question, job.context, sampling)
-        record = Record.of(sample)
-        assert record is not None, "a mode writes its trajectory into the sample"
-        if record.failure not in PASSING or tries == _TRIES:
-            break
-        await back(endpoint)
+    client = client_for(endpoint, config.mem_concurrency)
+    sample, record = await _answered(partial(ask, question, job.context, sampling), client)
     prediction, scores, unscored = await asyncio.to_thread(_scored, task, sample)
     outcome, failure, message = record.outcome.value, record.failure and record.failure.value, record.failure_message
     if record.outcome is Outcome.ABORTED:  # nobody here asked for it, so the server was stopped
@@ -182,11 +174,33 @@ async def _row(job: Job, ask: Ask, config: Config, endpoint: EvalEndpoint, kept:
         text=question.text, answers=question.answers, response=sample.response,
         prediction=prediction, scores=scores, headline=task.headline, outcome=outcome, failure=failure,
         failure_message=message, counts=record.counts,
-        memory_tokens=tuple(memory.tokens for memory in record.memories),
-        memory_gold=tuple(memory.gold for memory in record.memories), seconds=round(time.monotonic() - began, 3),
+        memories=[{"tokens": memory.tokens, "gold": memory.gold} for memory in record.memories],
+        seconds=round(time.monotonic() - began, 3),
     )
     await kept.write(sample, record, row)
     return row
+
+
+async def _answered(ask: Callable[[], Awaitable[Sample]], client: RouterClient) -> tuple[Sample, Record]:
+    """The answer, asked for again while the server is away or busy, on top of the client's own retries.
+
+    After ``SERVER_WAIT_S`` it has failed where the server gave others meanwhile. Raises EvalError where it did not.
+    """
+    away_since, turns = 0.0, 0
+    while True:
+        sample = await ask()
+        record = Record.of(sample)
+        assert record is not None, "a mode writes its trajectory into the sample"
+        if record.failure not in PASSING:
+            return sample, record
+        if not away_since:
+            away_since, turns = time.monotonic(), client.answered["turns"]
+        elif time.monotonic() - away_since > SERVER_WAIT_S:
+            if client.answered["turns"] > turns:
+                return sample, record
+            url, reason = client.endpoint.base_url, record.failure_message
+            raise EvalError(f"{url} has not answered for {SERVER_WAIT_S:g} s ({reason}); the same command continues")
+        await asyncio.sleep(ASK_AGAIN_S)
 
 
 def _scored(task: Task, sample: Sample) -> tuple[str, dict[str, float], str]:
@@ -249,7 +263,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _on_own_engines(config: Config, model: Path, output: Path) -> None:
     """NUM_ENGINES engines for as long as answers are missing."""
-    config = with_serving_length(config, model, load_vocabulary(model, config.trust_remote_code))
+    config = with_engine_length(config, model, load_vocabulary(model, config.trust_remote_code), config.eval_mode)
     if not (missing := missing_answers(config, model, output)):
         print(f"{output} has all answers", file=sys.stderr)
         return

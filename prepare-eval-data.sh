@@ -8,9 +8,8 @@
 # MuSiQue or SQuAD files; the variables QUESTIONS (128), SEED (42) and CLOSED_BOOK (a verdict of mem-agent closed-book)
 # shape the result, and so do the options of mem-agent synthesize:
 #   --published-questions EVAL_FILE  the questions of a published file of MemAgent, in place of QUESTIONS
-#   --keep-distractors               all paragraphs of a question, also other ones that hold its answer
 #   --published-layout               documents placed as the published generators do
-#   --distant-evidence ["100 400"]   as well ReMemR1's subsets: the evidence far apart, the last fact first
+#   --distant-evidence               as well ReMemR1's subsets: the evidence far apart, the last fact first
 # Both verify what is there against DATA_ROOT/manifest.json, and continue where an earlier run was interrupted.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 [ -n "${DATA_ROOT:-}" ] || die "set DATA_ROOT to the folder for eval_<length>.json"

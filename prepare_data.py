@@ -5,9 +5,9 @@
     mem-agent prepare --synthesize --raw hotpot_train_v1.1.json --documents 200 --output train.jsonl
 
 ``python prepare_data.py`` is the same command. The last one makes the documents: every question's gold ones hidden
-among others (data/haystack.py), of one length or, with ``--documents "50:0.3 100:0.3 200:0.4"``, of several in that
-order: such a curriculum says so in its rows (``metadata.curriculum``) and is trained on in the file's order.
-``--mixed`` writes the same rows in random order.
+among others (data/synthesize.py), of one length or, with ``--documents "50:0.3 100:0.3 200:0.4"``, of several in that
+order: such a curriculum says so in its rows (``metadata.curriculum``) and is trained on in the file's order unless
+ROLLOUT_SHUFFLE=1.
 
 The first two take rows with ``question``, ``answer`` (or ``answers``) and ``context``, which is a text, a list of
 texts or a list of paragraphs; rows of the known data sets; and rows that this command has written: data/questions.py
@@ -17,9 +17,9 @@ shows them all. Each line written has the fields slime and vime expect::
 
 ``label`` is the first gold, ``metadata.ground_truth`` all of them; ``id``, ``level``, ``type``, ``supporting_facts``
 and ``task`` are carried along in the metadata; ``supporting`` has the titles of the gold documents where the data
-marks them otherwise. Synthesised rows have ``id``, ``num_docs`` and ``supporting``. Documents longer than
-``--inline-context-chars`` go to ``<output>.docs`` (data/document_store.py), and their rows hold ``context_id`` in
-place of ``context``; with ``--no-context`` rows may have neither.
+marks them otherwise. Synthesised rows have ``id``, ``num_docs`` and ``supporting``. Documents longer than 20,000
+characters go to ``<output>.docs`` (data/document_store.py), and their rows hold ``context_id`` in place of
+``context``; rows without any document are taken as long as none before has one.
 
 Invariants:
 - Rows stream: memory does not grow with the input.
@@ -28,7 +28,7 @@ Invariants:
   of another one are kept when they are converted, and counted; where documents are made for them they are skipped.
 - Synthesised rows are a function of raw files and options.
 
-Exit codes: 0 rows were written, 1 no good row (or a bad one under --strict), 2 the input cannot be used, or the
+Exit codes: 0 rows were written, 1 no good row, 2 the input cannot be used, or the
 output not written, 130 interrupted. HF_ENDPOINT and its like are left to the Hugging Face libraries.
 """
 
@@ -40,7 +40,6 @@ if not __package__:
     run_in_package(__file__)
 
 import argparse
-import random
 import sys
 from collections import Counter
 from collections.abc import Generator
@@ -52,19 +51,18 @@ import orjson
 from tqdm import tqdm
 
 from .data.document_store import DocumentStore, DocumentWriter, store_folder
-from .data.haystack import Layout
 from .data.lengths import lengths_of, parse_curriculum
-from .data.questions import is_own_row, own_row, read_question, row_of
+from .data.questions import row_of, training_row
 from .data.rows import BadRow, BadRows, DataError, NoGoodRows, open_dataset, open_file
 from .data.synthesize import add_options, selection_of, training_questions
-from .system.command_line_types import positive_number, whole_number
+from .system.command_line_types import positive_number
 from .system.errors import MemAgentError
 from .system.files import replacing
 from .system.one_line_errors import one_line_errors
 from .system.signals import stop_if_asked, stop_on_signals
 
-INLINE_CONTEXT_CHARS = 20_000
-SYNTHETIC_ROWS, SYNTHETIC_DOCUMENTS = 32_768, "200"
+ROWS, DOCUMENTS = 32_768, "200"
+"""Of a synthesised training set."""
 Written = tuple[bytes, str | None]
 """A line of the output, and its document if that is not inline."""
 
@@ -94,26 +92,25 @@ def main(argv: list[str] | None = None) -> int:
 
 def _converted(args: argparse.Namespace, counts: Counter[str]) -> Generator[Written, None, None]:
     """The rows of a file or dataset as training rows; counts those written and left out."""
-    if args.published_questions or args.layout is not Layout.CLEAN:
-        raise DataError("--published-questions and layouts of documents are for --synthesize, which makes documents")
+    if args.published_questions or args.layout:
+        raise DataError("--published-questions and --published-layout are for --synthesize, which makes documents")
     name = args.input or args.hf_dataset
-    source = open_file(name) if args.input else open_dataset(name, args.hf_split, args.hf_revision)
+    rows = open_file(name) if args.input else open_dataset(name, args.hf_split, args.hf_revision)
     store = DocumentStore(store_folder(args.input)) if args.input else None
-    bad = BadRows("prepare_data", strict=args.strict)
+    bad = BadRows("prepare_data")
     ids: dict[Any, str] = {}
-    for row in tqdm(source.rows, total=source.total, unit=" rows", disable=None):  # None: silent unless a terminal
-        counts["read"] += 1
+    are_read: bool | None = None  # whether rows have documents, as the first good one does or not
+    for row in tqdm(rows, unit=" rows", disable=None):  # None: silent unless a terminal
         try:
-            if row.fields is None:
-                raise BadRow(row.problem)
-            if is_own_row(row.fields):
-                made, document = own_row(row.fields, not args.no_context, store)
-            else:
-                made, document = row_of(read_question(row.fields, not args.no_context), args.inline_context_chars)
+            made, document = training_row(row.fields, store)
+            is_read = not made["metadata"].keys().isdisjoint(("context", "context_id"))
+            if are_read and not is_read:
+                raise BadRow("context is missing, which the rows before have")
             line = _line(made)
         except BadRow as error:
             bad.add(f"{row.where}: {error}")
             continue
+        are_read = is_read
         first = ids.setdefault(made["metadata"].get("id", row.where), row.where)
         if first != row.where and not counts["repeated"]:
             repeated = f"{row.where} has the id of {first}"
@@ -128,24 +125,23 @@ def _converted(args: argparse.Namespace, counts: Counter[str]) -> Generator[Writ
         print(f"prepare_data: {counts['repeated']} rows repeat an id ({repeated}); they are kept: remove those that "
               "are copies", file=sys.stderr)
     if not counts["written"]:
-        raise NoGoodRows(f"{name}: no good row among {counts['read']}; {args.output} is not written")
+        raise NoGoodRows(f"{name}: no good row among {bad.count}; {args.output} is not written")
+    if not are_read:
+        print("prepare_data: no row has a document (field `context`): they are for AGENT=chat alone", file=sys.stderr)
 
 
 def _synthesized(args: argparse.Namespace, counts: Counter[str]) -> Generator[Written, None, None]:
     """Training rows with made documents; counts those written, and the questions left out."""
-    if not args.raw or args.limit:
-        raise DataError("--synthesize needs --raw FILE..., and --rows in place of --limit")
+    if args.limit:
+        raise DataError("--synthesize takes --rows in place of --limit")
     curriculum = parse_curriculum(args.documents)
-    selection = selection_of(args, args.rows, SYNTHETIC_ROWS, args.strict)
+    selection = selection_of(args, args.rows, ROWS)
     corpora = selection.chosen(selection.read())
     counts.update({"written": len(corpora.questions), "left out": corpora.skipped.total()})
     lengths = lengths_of(curriculum, len(corpora.questions))
-    if args.mixed:
-        random.Random(f"{args.seed}/curriculum").shuffle(lengths)
-    in_order = len(curriculum) > 1 and not args.mixed
-    questions = training_questions(selection, corpora, lengths, curriculum=in_order)
+    questions = training_questions(selection, corpora, lengths, curriculum=len(curriculum) > 1)
     for question in tqdm(questions, total=len(lengths), unit=" rows", disable=None):
-        row, document = row_of(question, args.inline_context_chars)
+        row, document = row_of(question)
         yield _line(row), document
 
 
@@ -160,23 +156,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mem-agent prepare", description="Write training data as JSONL.")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--hf-dataset", metavar="ID", help="Hugging Face dataset, streamed")
-    source.add_argument("--input", type=Path, metavar="FILE", help=".parquet, .csv, .jsonl or .json (a list) file")
+    source.add_argument("--input", type=Path, metavar="FILE", help=".parquet, .csv, .jsonl or .json file")
     source.add_argument("--synthesize", action="store_true", help="make long documents from --raw files")
-    parser.add_argument("--hf-split", default="train", help="split of the dataset (train)")
-    parser.add_argument("--hf-revision", help="branch, tag or commit of the dataset")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="JSONL file to write")
-    parser.add_argument("--no-context", action="store_true", help="take questions without a document as well")
-    parser.add_argument("--inline-context-chars", type=whole_number, default=INLINE_CONTEXT_CHARS, metavar="N",
-                        help=f"documents up to N characters stay in their row ({INLINE_CONTEXT_CHARS})")
-    parser.add_argument("--limit", type=positive_number, metavar="N", help="stop after N rows written")
-    parser.add_argument("--strict", action="store_true", help="end at the first bad row, writing nothing")
-    made = parser.add_argument_group("with --synthesize")
-    add_options(made, raw_is_required=False)
-    made.add_argument("--documents", default=SYNTHETIC_DOCUMENTS, metavar="CURRICULUM",
-                      help="documents per row, perhaps several with their shares, trained on in this order "
-                      f"({SYNTHETIC_DOCUMENTS})")
-    made.add_argument("--rows", type=positive_number, help=f"rows ({SYNTHETIC_ROWS})")
-    made.add_argument("--mixed", action="store_true", help="several lengths in random order, which is no curriculum")
+    add = parser.add_argument
+    add("--hf-split", default="train", help="split of the dataset (train)")
+    add("--hf-revision", help="branch, tag or commit of the dataset")
+    add("--output", type=Path, required=True, metavar="FILE", help="JSONL file to write")
+    add("--limit", type=positive_number, metavar="N", help="stop after N rows written")
+    made = parser.add_argument_group("with --synthesize").add_argument
+    add_options(made)
+    made("--documents", default=DOCUMENTS, metavar="CURRICULUM",
+         help=f"documents per row, perhaps several with their shares, trained on in this order ({DOCUMENTS})")
+    made("--rows", type=positive_number, help=f"rows ({ROWS})")
     return parser
 
 

@@ -9,9 +9,14 @@
 # A model that this pack converted is asked as it was trained: settings that are not set come from its mem_agent.yaml.
 # Results: RESULTS/SAVE_FILE (default results/<model's name>). A second run continues. DRY_RUN=1 prints the commands.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
+if [ "${CONVERT:-0}" = 1 ]; then
+    [ -n "${SAVE_PATH:-}" ] && [ -n "${SINGLE_ITER:-}" ] || die "CONVERT=1 needs SAVE_PATH and SINGLE_ITER=iter_<number>"
+    MODEL_PATH="${MODEL_PATH:-$SAVE_PATH/hf/$SINGLE_ITER}"
+    HOST=local OUTPUT="$MODEL_PATH" bash "$PACK_DIR/convert-to-hf.sh"
+fi
+[ -n "${MODEL_PATH:-}" ] || die "set MODEL_PATH to a Hugging Face folder or id, or CONVERT=1 with SAVE_PATH, HF_CKPT and SINGLE_ITER"
 setup_python
 # The recipe of this machine would stand above a trained model's own settings, and says nothing about another's server.
-asked="${MODEL_PATH:-}"
-if [ "${CONVERT:-0}" = 1 ]; then asked="${SAVE_PATH:-}"; fi
-if [ ! -f "$asked/mem_agent.yaml" ] && [ -z "${BASE_URL:-}" ]; then default_recipe; fi
-exec "$VENV/bin/python" -P -m mem_agent run eval
+if [ ! -f "$MODEL_PATH/mem_agent.yaml" ] && [ -z "${BASE_URL:-}" ]; then default_recipe; fi
+output="${RESULTS:-results}/${SAVE_FILE:-$(basename -- "$MODEL_PATH")}"
+exec_or_print "$VENV/bin/python" -P -m mem_agent eval --model "$MODEL_PATH" --output "$output"

@@ -9,7 +9,7 @@
 #
 # Every setting is an environment variable; `mem-agent config` lists them. EVAL=0 skips evaluation, CONVERT=0 conversion;
 # DRY_RUN=1 prints the commands. PUSH_TO_HUB=ORG/NAME uploads the trained model with its card. The rest is
-# training/whole_run.py, for slime and vime launch/launch.py.
+# training/train.py, for slime and vime launch/launch.py.
 source "$(dirname -- "${BASH_SOURCE[0]}")/_common.sh"
 
 pocket_unless_told() {
@@ -22,18 +22,19 @@ if [ "${REHEARSE:-0}" = 1 ]; then
     source "$PACK_DIR/rehearsal/run.sh"
 fi
 find_host
+options=()
+if [ "${CONVERT:-1}" = 1 ]; then options+=(--convert); fi
+if [ -n "${PUSH_TO_HUB:-}" ]; then options+=(--push-to-hub "$PUSH_TO_HUB"); fi
+if [ "${PRIVATE:-0}" = 1 ]; then options+=(--private); fi
 if [ "$HOST" != local ]; then
-    options=()
     if [ "$DRY_RUN" = 1 ]; then options+=(--dry-run); fi
-    if [ "${CONVERT:-1}" = 1 ]; then options+=(--convert); fi
-    if [ -n "${PUSH_TO_HUB:-}" ]; then options+=(--push-to-hub "$PUSH_TO_HUB"); fi
-    if [ "${PRIVATE:-0}" = 1 ]; then options+=(--private); fi
     exec "${PYTHON:-python3}" "$PACK_DIR" launch "${options[@]}"
 fi
 if [ -z "${HF_CKPT:-}${TRAIN_DATA:-}${RECIPE:-}" ] && has_gpu; then
     die "set HF_CKPT and TRAIN_DATA (or RECIPE=recipes/pocket.env for the small demonstration)"
 fi
+if [ "${EVAL:-1}" = 1 ]; then options+=(--evaluate); fi
 setup_python
 pocket_unless_told
 default_recipe
-exec "$VENV/bin/python" -P -m mem_agent run train
+exec_or_print "$VENV/bin/python" -P -m mem_agent train "${options[@]}"

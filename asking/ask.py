@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from rich.console import Console
 
 from ..agents.records import FailureKind
 from ..checkpoints.hf_model import config_for_model, local_folder
@@ -52,17 +53,11 @@ from ..system.one_line_errors import one_line_errors
 from ..system.processes import FleetError
 from ..system.signals import run_stoppable
 from ..system.text import one_line
-from .progress import Progress, progress_console
+from .progress import Progress
 from .sources import Source, sources_with_quotes
 from .steps import Answered, Delta, Failed, Options, Section, Started, Step, TurnDone
 
-_OF_THE_ENGINE = frozenset(
-    {FailureKind.CONNECTION, FailureKind.SERVER_ERROR, FailureKind.RATE_LIMITED, FailureKind.BAD_RESPONSE}
-)
-
-
-class AskError(MemAgentError):
-    """The question has no answer; one line."""
+_OF_THE_ENGINE = (FailureKind.CONNECTION, FailureKind.SERVER_ERROR, FailureKind.BAD_RESPONSE)
 
 
 @one_line_errors("what was started for the question has ended", codes={ConfigError: 2})
@@ -76,10 +71,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     model = local_folder(options.model, "MODEL")
     config, _ = config_for_model(model)
     documents = read_documents(options.documents)
+    progress = None
     with ExitStack() as shown:
-        progress = None
         if not (options.quiet or options.json):
-            progress = shown.enter_context(Progress(progress_console(), documents, whole_memory=options.show_memory))
+            console = Console(file=sys.stderr, highlight=False)
+            progress = shown.enter_context(Progress(console, documents, whole_memory=options.show_memory))
         run_stoppable(_ask(options, model, config, documents, progress))
     return 0
 
@@ -88,11 +84,11 @@ async def _ask(
     options: argparse.Namespace, model: Path, config: Config, documents: Documents, progress: Progress | None
 ) -> None:
     from ..rollout_client import close_clients
-    from .engines import reader_at  # here: torch takes seconds, and a file that cannot be read should not wait for it
+    from .reader import reader_at  # here: its libraries take seconds, and a file that cannot be read should not
 
     if progress and not options.url:
         progress.starting()
-    output = _Output(documents, options.question, quiet=options.quiet)
+    output = _Output(documents, options.question)
     seed = config.seed if options.seed is None else options.seed
     async with reader_at(options.url, model, config, served_model=options.served_model) as served:
         try:
@@ -100,14 +96,13 @@ async def _ask(
                 async for step in steps:
                     if progress:
                         progress.step(step)
-                    text = output.json(step) if options.json else output.text(step)
-                    print(text, end="", flush=True)
+                    print(output.json(step) if options.json else output.text(step, options.quiet), end="", flush=True)
                     if isinstance(step, Answered) and not step.text.strip():
-                        raise AskError("the model replied with nothing")
+                        raise MemAgentError("the model replied with nothing")
                     if isinstance(step, Failed) and served.fleet and step.kind in _OF_THE_ENGINE:
                         raise FleetError(f"{step.message}; what the engine said is in {served.fleet.logs}")
                     if isinstance(step, Failed):
-                        raise AskError(step.message)
+                        raise MemAgentError(step.message)
         finally:
             await close_clients()
 
@@ -115,59 +110,49 @@ async def _ask(
 class _Output:
     """What goes to standard output for each step."""
 
-    def __init__(self, documents: Documents, question: str, *, quiet: bool) -> None:
-        self._documents = documents
-        self._question = question
-        self._quiet = quiet
+    def __init__(self, documents: Documents, question: str) -> None:
+        self._documents, self._question = documents, question
         self._sections: tuple[Section, ...] = ()
         self._began = time.monotonic()
 
-    def text(self, step: Step) -> str:
+    def text(self, step: Step, quiet: bool) -> str:
         match step:
             case Started():
                 self._sections = step.sections
-            case Delta() if not self._quiet:
+            case Delta() if not quiet:
                 return step.text
             case Answered() if step.text.strip():
-                return f"{_answer(step)}\n" if self._quiet else self._end(step)
+                return f"{_answer(step)}\n" if quiet else self._end(step)
         return ""
 
     def _end(self, answered: Answered) -> str:
-        answer = _answer(answered)
+        answer, found = _answer(answered), self._sources(answered)
         lines = [] if answer == answered.text.strip() else ["", f"Answer: {answer}"]
+        lines += ["", "From:", *(f"  {source_line(source)}" for source in found)] if found else []
         if not self._sections:
-            found = ["From no document: this agent reads none."]
-        elif not answered.sources:
-            found = ["From no section that can be named: the words of the answer are not in the memory."]
-        else:
-            found = ["From:", *(f"  {source_line(source)}" for source in self._sources(answered))]
-        return "\n".join(["", *lines, "", *found, ""])
+            lines += ["", "From no document: this agent reads none."]
+        elif not found:
+            lines += ["", "From no section that can be named: the words of the answer are not in the memory."]
+        return "\n".join(["", *lines, ""])
 
     def json(self, step: Step) -> str:
+        names = {Started: "started", TurnDone: "turn", Delta: "delta", Answered: "answer", Failed: "failed"}
+        record = {"event": names[type(step)]} | asdict(step)
         if isinstance(step, Started):
             self._sections, self._began = step.sections, time.monotonic()
-        if self._quiet and not isinstance(step, Answered | Failed):
-            return ""
-        return orjson.dumps(self._record(step)).decode() + "\n"
-
-    def _record(self, step: Step) -> dict[str, Any]:
-        match step:
-            case Started():
-                documents = [
-                    {"name": one.name, "unit": one.unit, "units": len(one.starts), "characters": len(one.text),
-                     "note": one.note} for one in self._documents.documents
-                ]
-                skipped = [asdict(one) for one in self._documents.skipped]
-                sections = [_places(self._documents.places(one.start, one.end)) for one in step.sections]
-                return {"event": "started", "documents": documents, "skipped": skipped,
-                        "document_tokens": step.document_tokens, "sections": sections}
-            case Answered():
-                found = [asdict(source) | {"places": _places(source.places), "at": _places(source.at)}
-                         for source in self._sources(step)]
-                return {"event": "answer"} | asdict(step) | {
-                    "answer": _answer(step), "sources": found, "seconds": round(time.monotonic() - self._began, 3)}
-        names = {TurnDone: "turn", Delta: "delta", Failed: "failed"}
-        return {"event": names[type(step)]} | asdict(step)
+            documents = [
+                {"name": one.name, "unit": one.unit, "units": len(one.starts), "characters": len(one.text),
+                 "note": one.note} for one in self._documents.documents
+            ]
+            places = [_places(self._documents.places(one.start, one.end)) for one in step.sections]
+            record |= {"documents": documents, "skipped": list(map(asdict, self._documents.skipped)),
+                       "sections": places}
+        if isinstance(step, Answered):
+            found = [asdict(source) | {"places": _places(source.places), "at": _places(source.at)}
+                     for source in self._sources(step)]
+            record |= {"answer": _answer(step), "sources": found,
+                       "seconds": round(time.monotonic() - self._began, 3)}
+        return orjson.dumps(record).decode() + "\n"
 
     def _sources(self, step: Answered) -> list[Source]:
         return sources_with_quotes(self._documents, self._sections, step.sources, _answer(step), self._question)
@@ -179,11 +164,11 @@ def _answer(answered: Answered) -> str:
 
 
 def _places(places: Sequence[Place]) -> list[dict[str, Any]]:
-    return [asdict(place) for place in places]
+    return list(map(asdict, places))
 
 
 def source_line(source: Source) -> str:
-    places = "; ".join(str(place) for place in source.at or source.places)
+    places = "; ".join(map(str, source.at or source.places))
     return one_line(f"{places}: “{source.quote}”" if source.quote else places)
 
 
@@ -198,7 +183,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--served-model", default="", help="the model's name there (default: the only one)")
     add("--show-memory", action="store_true", help="the whole memory after each section")
     add("--quiet", action="store_true", help="nothing but the answer")
-    add("--json", action="store_true", help="an object for every step; with --quiet the last alone")
+    add("--json", action="store_true", help="an object for every step")
     add("--seed", type=whole_number, help="of the sampling (default: SEED)")
     return parser
 

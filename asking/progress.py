@@ -11,7 +11,6 @@ It goes to standard error, so that standard output has the answer and nothing el
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -34,14 +33,11 @@ class Progress:
     """Shows, on ``console``, how the reading of ``documents`` goes."""
 
     def __init__(self, console: Console, documents: Documents, *, whole_memory: bool = False) -> None:
-        self._console = console
-        self._documents = documents
-        self._whole_memory = whole_memory
+        self._console, self._documents, self._whole_memory = console, documents, whole_memory
         self._status = console.status("reading")
         """A line that moves at the foot of a terminal, and only there."""
         self._sections: tuple[Section, ...] = ()
-        self._memory = ""
-        self._round = -1
+        self._memory, self._round = "", -1
         self._read: set[int] = set()
         self._answered: Answered | None = None
 
@@ -115,10 +111,6 @@ class Progress:
 
     def _say(self, line: str, style: str = "") -> None:
         self._console.print(Text(one_line(line), style), soft_wrap=True)
-
-
-def progress_console() -> Console:
-    return Console(file=sys.stderr, highlight=False)
 
 
 def skipped_line(skipped: Sequence[Skipped]) -> str:

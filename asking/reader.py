@@ -23,12 +23,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import replace
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import orjson
 
 from ..agents.interface import Reading
@@ -43,13 +47,17 @@ from ..agents.records import (
     TurnKind,
     TurnRequest,
 )
+from ..checkpoints.hf_model import load_vocabulary, with_engine_length
 from ..config import Config
+from ..evaluation.endpoint import KEY, connect
 from ..hooks.host import evaluation_sampling, sampling_of
 from ..hooks.reader import reader_for
 from ..hooks.sample import Sample
 from ..hooks.task_row import question_of, task_by_name
 from ..rollout import run_trajectory
-from ..rollout_client import Dialect, Endpoint, How, client_for
+from ..rollout_client import NO_ANSWER, Dialect, Endpoint, How, client_for
+from ..system.processes import FleetError
+from ..system.server_url import checked_url, uses_proxy
 from .sources import sources
 from .steps import ABORTED, TOO_LONG, Answered, Delta, Failed, Options, Section, Started, Step, TurnDone
 
@@ -58,14 +66,13 @@ Question = str | Sequence[Mapping[str, Any]]
 _BROKEN = "\ufffd"
 _TAIL, _NEAR = 24, 64
 """Characters of a chunk's end that are searched for, and how far from the expected place."""
-NO_OPTIONS = Options()
 
 
 class AskingReader:
     """One model behind one server; made once, it reads any number of documents side by side."""
 
     def __init__(self, config: Config, model: Path, server: str | Endpoint) -> None:
-        """``server`` is the address of a router, or an endpoint such as ``evaluation.connect`` gives.
+        """``server`` is the address of a router, or an endpoint such as ``evaluation.endpoint.connect`` gives.
 
         Raises:
             ConfigError: the model's settings or its tokenizer cannot be used.
@@ -80,9 +87,7 @@ class AskingReader:
         """Whether it has more tokens than a question may have."""
         return len(self.vocabulary.encode_text(text)) > self.config.mem_max_question
 
-    async def read(
-        self, question: Question, document: str, options: Options = NO_OPTIONS
-    ) -> AsyncGenerator[Step, None]:
+    async def read(self, question: Question, document: str, options: Options) -> AsyncGenerator[Step, None]:
         """Every step of one reading."""
         steps: asyncio.Queue[Step | None] = asyncio.Queue()
         work = asyncio.ensure_future(self._read(question, document, options, steps.put_nowait))
@@ -112,23 +117,20 @@ class AskingReader:
         text = document if document.strip() else ""
         prompt: Any = question if isinstance(question, str) else list(question)
         asked = Sample(prompt=prompt, metadata={})
-        key = hashlib.sha256((text or question_of(asked)).encode("utf-8", "surrogatepass")).hexdigest()
+        said = question_of(asked)
+        # All readings of a document share a routing key.
+        key = hashlib.sha256((text or said).encode("utf-8", "surrogatepass")).hexdigest()
         if text and not self.agent.needs_document:
             asked, text = Sample(prompt=_behind(text, asked), metadata={}), ""
         reading = await self._reader.reading(asked, text, evaluation=True)
+        reading = replace(reading, reply_tokens=min(options.answer_tokens, self.config.mem_max_final))
         tokens = reading.document.tokens
         if 0 < options.document_tokens < tokens:
             return Failed(TOO_LONG, f"the document has {tokens} tokens, allowed are {options.document_tokens}")
         # Decoding a long document and comparing a thousand memories would stop other readings: both go to a thread.
         sections = await asyncio.to_thread(sections_of, text, reading.document.chunks, self.vocabulary.decode)
         tell(Started(sections, tokens))
-        reading = replace(reading, reply_tokens=min(options.answer_tokens, self.config.mem_max_final))
         watch = _Watch(self, reading, options.stop, tell)
-        trajectory = await self._sampled(watch, f"document-{key[:16]}", options)
-        return await asyncio.to_thread(self._answered, trajectory, watch, question_of(asked))
-
-    async def _sampled(self, watch: _Watch, key: str, options: Options) -> Trajectory:
-        """``key`` is the routing key that all readings of this document share."""
         params = {**evaluation_sampling(self.config, options.seed), **options.sampling}
         params = sampling_of(params, self.vocabulary.eos_ids)
 
@@ -136,8 +138,9 @@ class AskingReader:
             stream = TokenStream(watch.answering) if requests[0].kind is TurnKind.FINAL else None
             return await session.sample(requests, number, How(sampling=params, stream=stream))
 
-        with client_for(self.endpoint, self.config.mem_concurrency).trajectory(key, 1) as session:
-            return await run_trajectory(self.agent, watch.reading, sample, watch=watch.round_done)
+        with client_for(self.endpoint, self.config.mem_concurrency).trajectory(f"document-{key[:16]}", 1) as session:
+            trajectory = await run_trajectory(self.agent, reading, sample, watch=watch.round_done)
+        return await asyncio.to_thread(self._answered, trajectory, watch, said)
 
     def _answered(self, trajectory: Trajectory, watch: _Watch, question: str) -> Step:
         if trajectory.failure:
@@ -174,15 +177,11 @@ class _Watch:
     def __init__(
         self, asking: AskingReader, reading: Reading, stops: Sequence[str], tell: Callable[[Step], None]
     ) -> None:
-        self.reading, self.stops = reading, stops
-        self.turns: list[TurnDone] = []
+        self.stops, self.turns = stops, list[TurnDone]()
         self._agent, self._vocabulary, self._tell = asking.agent, asking.vocabulary, tell
         self._state: Any = self._agent.start(reading)
-        self._rounds = 0
-        self._told = ""
-        """Of the answer."""
-        self._decoded = 0
-        """Tokens of the answer when it was last decoded."""
+        self._told, self._decoded = "", 0
+        """Of the answer, and how many of its tokens there were when it was last decoded."""
 
     def round_done(self, turns: Sequence[Turn], state: Any) -> None:
         if turns[-1].kind is TurnKind.FINAL:
@@ -190,15 +189,12 @@ class _Watch:
         decode = self._vocabulary.decode
         memory = decode(self._agent.memory(state))
         for turn in turns:
-            sections = (turn.section.number,) if turn.section else ()
-            reply = self._vocabulary.reply_text(turn.response_ids)
             done = TurnDone(
-                len(self.turns), self._rounds, turn.kind.value, sections, memory, reply, decode(turn.recalled),
-                len(turn.prompt_ids), len(turn.response_ids), turn.cached_tokens,
-            )
+                len(self.turns), turn.round, turn.kind.value, (turn.section.number,) if turn.section else (), memory,
+                self._vocabulary.reply_text(turn.response_ids), decode(turn.recalled), len(turn.prompt_ids),
+                len(turn.response_ids), turn.cached_tokens)
             self.turns.append(done)
             self._tell(done)
-        self._rounds += 1
         self._state = state
 
     def answering(self, ids: list[int]) -> bool:
@@ -255,9 +251,7 @@ class TokenStream:
 
     async def read(self, response: Any) -> dict[str, Any]:
         """The answer, from an aiohttp response. Raises ValueError: the stream ended before its reply."""
-        log_probs: list[Any] = []
-        choice: dict[str, Any] = {}
-        usage = None
+        choice, log_probs, usage = dict[str, Any](), list[Any](), None
         async for line in response.content:
             data = line.removeprefix(b"data:").strip()
             if data == b"[DONE]":
@@ -304,3 +298,58 @@ def sections_of(
             end = found + len(tail) if found >= 0 else end
         borders.append(min(end + (len(whole) < len(text)), len(document)))
     return tuple(Section(start, end) for start, end in pairwise([*borders, len(document)])) if chunks else ()
+
+
+# --- what is asked --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model that can be asked, and the engines that were started for it, if any."""
+
+    reader: AskingReader
+    fleet: Any = None
+
+    async def healthy(self) -> bool:
+        """Whether what is behind it answers."""
+        if self.fleet:
+            return not self.fleet.out_of_service
+        url = self.reader.endpoint.base_url
+        async with aiohttp.ClientSession(trust_env=uses_proxy(url), timeout=aiohttp.ClientTimeout(2)) as session:
+            try:
+                async with session.get(f"{url}/health") as reply:
+                    return reply.status < 500
+            except NO_ANSWER:
+                return False
+
+
+@asynccontextmanager
+async def reader_at(
+    url: str, model: Path, config: Config, logs: Path | None = None, *, served_model: str = ""
+) -> AsyncIterator[Served]:
+    """A reader on the server at ``url``, where the model is called ``served_model``, or on engines that are started
+    for it where there is no ``url``. What engines print goes to ``logs``, else into a folder of their own, which stays
+    only where they failed, since the error names a file in it.
+
+    Raises:
+        ConfigError: the model cannot hold what the settings ask for, or ``url`` is no address.
+        EvalError: nothing answers at ``url``, or nothing that can be used.
+        FleetError: the engines do not start. Raised inside the context, it keeps their logs as well.
+    """
+    if url:
+        asked = config.replace(base_url=checked_url("--url", url, KEY))
+        yield Served(AskingReader(asked, model, await connect("", model, asked, served_model)))
+        return
+    from ..serving.fleet import Fleet  # which imports torch
+
+    config = with_engine_length(config, model, load_vocabulary(model, config.trust_remote_code))
+    folder = logs or Path(tempfile.mkdtemp(prefix="mem-agent-ask-"))
+    try:
+        async with Fleet(config, model, run_folder=folder) as fleet:
+            yield Served(AskingReader(config, model, fleet.url), fleet)
+    except FleetError:
+        logs = folder
+        raise
+    finally:
+        if not logs:
+            shutil.rmtree(folder)

@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import atexit
 import gc
 import logging
 import os
-import re
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -33,17 +31,18 @@ from fastapi import FastAPI
 from ..checkpoints.hf_model import config_for_model, local_folder
 from ..config import Config, ConfigError
 from ..rollout_client import close_clients
-from ..serving.serve_engines import CHECK_EVERY_S
+from ..serving.servers import REQUEST_TIMEOUT_S
 from ..system.command_line_types import port_number, positive_number, whole_number
 from ..system.logging_setup import log_to_terminal
 from ..system.one_line_errors import one_line_errors
 from ..system.server_url import is_loopback
 from ..system.signals import run_stoppable
 from .api import Service
-from .engines import reader_at
+from .reader import reader_at
 
 KEY_VARIABLE = "MEM_AGENT_API_KEY"
 LOGS = Path("runs/serve")
+CHECK_EVERY_S = 10.0
 
 
 @one_line_errors("nothing is left running", codes={ConfigError: 2})
@@ -72,23 +71,23 @@ async def _serve(
 ) -> NoReturn:
     name = Path(os.path.abspath(options.model)).name  # "." has none of its own
     async with reader_at(options.url, model, config, LOGS, served_model=options.served_model) as served:
-        service = Service(
-            served.reader, name, served.healthy, keys, tuple(options.allow_origin), options.concurrency,
-            options.timeout, options.document_tokens,
-        )
+        origins = tuple(origin.rstrip("/").lower() for origin in options.allow_origin)  # as browsers send them
+        service = Service(served.reader, name, served.healthy, keys, origins, options.concurrency, options.timeout,
+                          options.document_tokens)
         # What lives as long as the server is never searched for garbage again, which would stop every stream for a
-        # quarter of a second. At the end it is: libraries print a page about what of theirs is not released.
+        # quarter of a second.
         gc.collect()
         gc.freeze()
-        atexit.register(gc.unfreeze)
         try:
             async with listening(service.app(), sock):
                 shown = f"[{options.host}]" if ":" in options.host else options.host
                 print(f"READY http://{shown}:{sock.getsockname()[1]}/v1        model {name}", flush=True)
                 while True:
                     await asyncio.sleep(CHECK_EVERY_S)
-                    await served.watch()
+                    if served.fleet:
+                        await served.fleet.ensure_alive(REQUEST_TIMEOUT_S)
         finally:
+            gc.unfreeze()  # else libraries print a page about what of theirs is not released
             await close_clients()
 
 
@@ -100,8 +99,7 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def listening(app: FastAPI, sock: socket.socket) -> AsyncIterator[None]:
     """``app`` answers on ``sock`` inside; at the end its requests have a second before they are cancelled."""
-    settings = uvicorn.Config(app, log_config=None, log_level="warning", timeout_graceful_shutdown=1)
-    server = _Server(settings)
+    server = _Server(uvicorn.Config(app, log_config=None, log_level="warning", timeout_graceful_shutdown=1))
     serving = asyncio.ensure_future(server.serve(sockets=[sock]))
     try:
         while not (server.started or serving.done()):
@@ -120,8 +118,8 @@ def bound_socket(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise ConfigError(f"--host {host} --port {port}: {error.strerror}; name another (--port 0 takes a free one)") \
-            from None
+        reason = error.strerror
+        raise ConfigError(f"--host {host} --port {port}: {reason}; name another (--port 0 takes a free one)") from None
     return sock
 
 
@@ -134,14 +132,6 @@ def read_keys(file: Path | None, env: Mapping[str, str]) -> tuple[str, ...]:
     return keys
 
 
-def web_origin(text: str) -> str:
-    """As browsers send it: scheme, host and port in small letters, no path."""
-    origin = text.rstrip("/").lower()
-    if not re.fullmatch(r"\*|https?://[^\s/@?#]+", origin):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected https://HOST, http://HOST:PORT or *")
-    return origin
-
-
 def _parser() -> argparse.ArgumentParser:
     description = "An OpenAI-compatible endpoint whose model is a memory agent."
     parser = argparse.ArgumentParser(prog="mem-agent serve", description=description)
@@ -152,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--url", default="", help="a server that has the model (default: engines started for it)")
     add("--served-model", default="", help="the model's name there (default: the only one)")
     add("--api-key-file", type=Path, help=f"keys that clients may use, one a line (default: that in {KEY_VARIABLE})")
-    add("--allow-origin", action="append", default=[], metavar="ORIGIN", type=web_origin,
+    add("--allow-origin", action="append", default=[], metavar="ORIGIN",
         help="a web page's origin that may ask, https://HOST; * for any; may be repeated")
     add("--concurrency", type=positive_number, default=64,
         help="documents that are read at once; further requests get 429 (64)")

@@ -12,6 +12,7 @@ begins. Measured is from the first request that comes to the last reply, without
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import heapq
 import random
@@ -30,11 +31,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from ..config import Config
 from ..hooks.chat_model import ChatSettings
 from ..memsifter.answer import AnswerWorker
-from ..memsifter.embed import EmbedCounts, EmbeddingModel, embed_file
-from ..memsifter.orders import Budget, Order
+from ..memsifter.embed import EmbedCounts, embed_file
+from ..memsifter.files import EMBED
 from ..memsifter.rank import RankWorker, ranking_prompt
-from ..memsifter.run_stage import Cluster, StageRun
+from ..memsifter.run_stage import Stage
 from ..memsifter.vectors import TokenCounter
+from ..rewards.intrinsic.encoder import HashingEncoder
 from ..sessions.packing import by_score, pack
 from ..sessions.ranking import completed
 from ..sessions.records import HistoryQuestion, Session, Turn, row_of
@@ -50,6 +52,8 @@ WINDOWS, REQUESTS, OF_IDEAL = (64, 256), 6, 1.3
 """Requests in flight, how many of them follow each other, and how much longer than the ideal they may take."""
 _A_SECOND = 64
 """Replies of the stub."""
+_HERE = argparse.Namespace(ray="local", workers=1, gpus=0.0, batch_size=32, limit=None)
+"""Options of a stage."""
 _SHARED = 20
 """Sessions of a history that questions share."""
 
@@ -81,7 +85,7 @@ def packing(folder: Path, sessions: int, rounds: int) -> list[Outcome]:
         order = completed(ranking, by_score(similarities))[:SHOWN]
         return render_history([asked.sessions[n] for n in pack(order, tokens, CHAT).shown])
 
-    prompt = partial(ranking_prompt, asked, similarities, tokens, limit=RANKER, top_k=0, wording=load_wording(),
+    prompt = partial(ranking_prompt, asked, by_score(similarities), tokens, limit=RANKER, wording=load_wording(),
                      count=counter.count)
     what = f"{sessions} sessions, {sum(tokens):,} tokens"
     both = [timed(lambda: (prefilter(), chat())) for _ in range(rounds)]
@@ -121,9 +125,9 @@ def stage_1(folder: Path, questions: int) -> list[Outcome]:
 
 
 def _embed(folder: Path, source: Path, again: str = "") -> EmbedCounts:
-    model = EmbeddingModel("hashing", "", str(folder / "tokenizer"))
     output = folder / f"{source.stem}{again}_embed.parquet"
-    return embed_file(model, folder / "store" / source.stem, source, output, source.stem)
+    store = folder / "store" / source.stem
+    return embed_file(HashingEncoder(), str(folder / "tokenizer"), store, source, output, _HERE)
 
 
 def windows(folder: Path, in_flight: int, requests: int) -> list[Outcome]:
@@ -136,14 +140,12 @@ def windows(folder: Path, in_flight: int, requests: int) -> list[Outcome]:
     chat = ChatSettings(url=stub.url, model="stub", concurrency=in_flight)
     makers = {
         "stage 2": partial(RankWorker, chat, Config(mem_max_question=RANKER), folder / "tokenizer"),
-        "stage 3": partial(AnswerWorker, chat, Config(), Order.SIMILARITY, Budget()),
+        "stage 3": partial(AnswerWorker, chat, Config(), EMBED, SHOWN, CHAT),
     }
     found = []
     for name, make in makers.items():
-        worker = make.func
-        output = folder / f"{name}{in_flight}.parquet"
-        run = StageRun(source, output, worker.adds, worker.status, {}, "d/test")
-        said = run.run(make, Cluster(), in_flight, name)
+        stage = Stage(source, folder / f"{name}{in_flight}.parquet", make.func.adds, {})
+        said = stage.run(make, _HERE, in_flight)
         assert said == {"ok": len(rows)}, said
         ratio = stub.seconds / ideal(stub.waits, in_flight)
         what = f"{name}, {len(rows):,} requests, {in_flight} in flight: time against a full window"

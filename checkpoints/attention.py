@@ -1,11 +1,12 @@
 """Core attention for megatron-core's local layer spec, on torch's scaled_dot_product_attention.
 
 The stock module refuses packed sequences and builds its causal mask on CUDA. Shapes, with n query heads, g key/value
-heads and d channels per head on this tensor-parallel rank:
+heads and d channels per head on this tensor-parallel rank::
 
-* packed ("thd"): query ``[t, n, d]``, key and value ``[t, g, d]``, sequence i at ``cu_seqlens[i]:cu_seqlens[i + 1]``,
-  result ``[t, n * d]``; or tries, with ``TreeSeqParams``;
-* padded ("sbhd"): query ``[s, b, n, d]``, result ``[s, b, n * d]``; padding must come last, as the mask is causal.
+    query [t, n, d], key and value [t, g, d] -> [t, n * d]
+
+The t tokens are a pack of sequences ("thd"), sequence i at ``cu_seqlens[i]:cu_seqlens[i + 1]``, or of tries, with
+``TreeSeqParams``.
 
 **Tries** (``training/tries.py``): token k is visible to token q iff ``k <= q < end[k]``. On a CPU the pack is divided
 into calls of scaled_dot_product_attention that see little more than they must. A run of tokens without a branch is one
@@ -58,24 +59,13 @@ class SDPACoreAttention(MegatronModule):
         packed_seq_params: PackedSeqParams | None = None,
     ) -> Tensor:
         assert attention_mask is None and attention_bias is None, "the mask is causal, nothing else"
-        if packed_seq_params is None:
-            context = self._attend(*(x.permute(1, 2, 0, 3) for x in (query, key, value)))
-            return context.permute(2, 0, 1, 3).flatten(2)
-        if isinstance(packed_seq_params, TreeSeqParams):
-            return tree_attention(query, key, value, packed_seq_params, self.softmax_scale)
-        # One call per sequence: a block-diagonal mask over the pack would cost the square of its length.
-        sizes = packed_seq_params.cu_seqlens_q.diff().tolist()
-        parts = [
-            self._attend(*(x.transpose(0, 1).unsqueeze(0) for x in qkv))
-            for qkv in zip(*(x.split(sizes) for x in (query, key, value)), strict=True)
-        ]
-        return torch.cat([part.squeeze(0).transpose(0, 1) for part in parts]).flatten(1)
-
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """All ``[b, heads, s, d]``."""
-        return F.scaled_dot_product_attention(
-            query, key, value, is_causal=True, scale=self.softmax_scale, enable_gqa=True
-        )
+        params = packed_seq_params
+        assert params is not None, "padded batches are not supported, only packs"
+        if not isinstance(params, TreeSeqParams):
+            # One call per sequence: a block-diagonal mask over the pack would cost the square of its length.
+            calls = [AttentionCall(tokens) for tokens in params.cu_seqlens_q.diff().tolist()]
+            params = TreeSeqParams(calls=calls, masks=[None] * len(calls))
+        return tree_attention(query, key, value, params, self.softmax_scale)
 
 
 # --- tries ----------------------------------------------------------------------------------------------------------

@@ -4,10 +4,10 @@
 
     mem-agent average --inputs A B C --output OUT [--force]
 
-The mean is taken in float32 and cast back to the number format of the inputs; configuration and tokenizer are the
-first input's. The inputs must agree in their ``config.json`` and in names, shapes and number formats of their tensors;
-settings of an agent come along where all have the same. Tensors are read one at a time and written shard by shard, so
-memory stays near one shard, however many inputs there are. The output appears only when it is complete.
+The mean is taken in float32 and cast back to the number format of the inputs; configuration, tokenizer and settings of
+the agent are the first input's. The inputs must agree in their ``config.json`` and in names, shapes and number formats
+of their tensors. Tensors are read one at a time and written shard by shard, so memory stays near one shard, however
+many inputs there are. The output appears only when it is complete.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pathlib import Path
 
 import torch
 
-from ..config import SETTINGS_FILE
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .folders import CheckpointError
@@ -38,16 +37,12 @@ def average(inputs: Sequence[str | Path], output: str | Path, *, force: bool = F
         raise CheckpointError(f"to average, name at least 2 different folders, not {' '.join(map(str, inputs))}")
     models = [HfTensors(folder) for folder in folders]
     first, *others = [
-        model_config(folder) | _PROVENANCE | {name: (model.shapes[name], model.codes[name]) for name in model.shapes}
+        model_config(folder) | _PROVENANCE | {name: (shape, model.dtype(name)) for name, shape in model.shapes.items()}
         for folder, model in zip(folders, models, strict=True)
     ]
     for folder, other in zip(folders[1:], others, strict=True):
         if problem := first_difference(other, first):
             raise CheckpointError(f"{folder} is not the model in {folders[0]}: {problem}")
-    settings = [settings_files(folder) for folder in folders]
-    files = settings[0] if all(own == settings[0] for own in settings) else {}
-    if files != settings[0]:
-        print(f"warning: {output} gets no {SETTINGS_FILE}: those of the inputs differ", file=sys.stderr)
 
     def mean(name: str) -> list[tuple[str, torch.Tensor]]:
         total = models[0].read(name).to(torch.float32, copy=True)
@@ -59,13 +54,13 @@ def average(inputs: Sequence[str | Path], output: str | Path, *, force: bool = F
 
     shapes = models[0].shapes
     sizes = {name: torch.Size(shape).numel() * models[0].dtype(name).itemsize for name, shape in shapes.items()}
-    write_model(output, folders, sizes, mean, files | {CARD: card_of_mean(folders).encode()}, force=force)
+    files = settings_files(folders[0]) | {CARD: card_of_mean(folders).encode()}
+    write_model(output, folders, sizes, mean, files, force=force)
 
 
 @one_line_errors("nothing was written")
 def main(argv: Sequence[str] | None = None) -> int:
-    description = __doc__.splitlines()[0]
-    parser = argparse.ArgumentParser(prog="mem-agent average", description=description)
+    parser = argparse.ArgumentParser(prog="mem-agent average", description=__doc__.splitlines()[0])
     parser.add_argument("--inputs", required=True, nargs="+", help="Hugging Face folders of one model")
     parser.add_argument("--output", required=True, help="folder to write")
     parser.add_argument("--force", action="store_true", help="replace an existing output folder")

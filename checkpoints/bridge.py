@@ -24,7 +24,6 @@ from mbridge.models import LLaMABridge, Qwen2Bridge, Qwen3Bridge
 from megatron.core import tensor_parallel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
-from megatron.core.tensor_parallel import RowParallelLinear
 from megatron.core.transformer.spec_utils import ModuleSpec
 from transformers import AutoConfig, PretrainedConfig
 
@@ -34,13 +33,6 @@ from .hf_folder import UnsupportedModel, hf_shapes
 from .megatron_cpu import device, device_mode
 
 
-class _OutputWithBias(RowParallelLinear):
-    """Attention output projection with a bias; megatron-core's own switch would give the MLP biases as well."""
-
-    def __init__(self, *args: Any, bias: bool = False, **kwargs: Any) -> None:
-        super().__init__(*args, bias=True, **kwargs)
-
-
 class LocalBridge(LLMBridge):
     """What all three architectures share; goes before the stock mbridge class in the bases."""
 
@@ -48,21 +40,16 @@ class LocalBridge(LLMBridge):
     _ATTENTION_MAPPING: dict[str, list[str]]
     _MLP_MAPPING: dict[str, list[str]]
 
-    def __init__(
-        self, hf_config: PretrainedConfig, parallel_states: ParallelStates, vocab_multiple: int, dtype: torch.dtype
-    ) -> None:
+    def __init__(self, hf_config: PretrainedConfig, states: ParallelStates, dtype: torch.dtype) -> None:
         # mbridge writes the entry of a tied output layer into its class dictionary.
         self._DIRECT_MAPPING = dict(self._DIRECT_MAPPING)
-        self._ATTENTION_MAPPING = self._ATTENTION_MAPPING | {
-            "self_attention.linear_proj.bias": ["model.layers.{layer_number}.self_attn.o_proj.bias"]
-        }
         self._MLP_MAPPING = self._MLP_MAPPING | {
             "pre_mlp_layernorm.weight": ["model.layers.{layer_number}.post_attention_layernorm.weight"]
         }
         self._OTHER_MAPPING = {"input_layernorm.weight": ["model.layers.{layer_number}.input_layernorm.weight"]}
-        super().__init__(hf_config, dtype, parallel_states, vocab_multiple)
+        super().__init__(hf_config, dtype, states, make_vocab_size_divisible_by=states.tp_size)
         self.vocab_size = hf_config.vocab_size
-        self.padded_vocab_size = -(-self.vocab_size // vocab_multiple) * vocab_multiple
+        self.padded_vocab_size = -(-self.vocab_size // states.tp_size) * states.tp_size
 
     def _adjust_mapping_for_shared_weights(self) -> None:
         if self.hf_config.tie_word_embeddings:
@@ -79,42 +66,23 @@ class LocalBridge(LLMBridge):
     def _get_transformer_layer_spec(self, vp_stage: int | None = None) -> ModuleSpec:
         self.has_vp_stage = False
         spec = get_gpt_layer_local_spec(qk_layernorm=self.config.qk_layernorm, normalization="RMSNorm")
-        attention = spec.submodules.self_attention.submodules
-        attention.core_attention = SDPACoreAttention
-        if getattr(self.hf_config, "attention_bias", False):
-            attention.linear_proj = _OutputWithBias
+        spec.submodules.self_attention.submodules.core_attention = SDPACoreAttention
         return spec
 
     def _get_gptmodel_args(self) -> dict[str, Any]:
         rope = self.hf_config.rope_parameters
         args = {"vocab_size": self.hf_config.vocab_size, "position_embedding_type": "rope",
                 "max_sequence_length": self.hf_config.max_position_embeddings, "rotary_base": rope["rope_theta"]}
-        if rope["rope_type"] == "linear":
-            args["seq_len_interpolation_factor"] = rope["factor"]
-        elif rope["rope_type"] == "llama3":
+        if rope["rope_type"] == "llama3":
             args |= {"rope_scaling": True, "rope_scaling_factor": rope["factor"]}
         return args
 
 
-class _Qwen2(LocalBridge, Qwen2Bridge):
-    pass
-
-
-class _Qwen3(LocalBridge, Qwen3Bridge):
-    def _build_config(self) -> Any:
-        return self._build_base_config(qk_layernorm=True, add_qkv_bias=self.hf_config.attention_bias)
-
-
-class _Llama(LocalBridge, LLaMABridge):
-    pass
-
-
-_BRIDGES: dict[str, Callable[..., LocalBridge]] = {"qwen2": _Qwen2, "qwen3": _Qwen3, "llama": _Llama}
-
-
-_ONLY = {"hidden_act": "silu", "mlp_bias": False, "use_sliding_window": False, "partial_rotary_factor": 1.0}
+_STOCK = {"qwen2": Qwen2Bridge, "qwen3": Qwen3Bridge, "llama": LLaMABridge}
+_BRIDGES: dict[str, Any] = {kind: type(f"Local{kind}", (LocalBridge, stock), {}) for kind, stock in _STOCK.items()}
+_ONLY = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "use_sliding_window": False,
+         "partial_rotary_factor": 1.0}
 _ONLY_ROPE: dict[str, dict[str, Any]] = {
-    "default": {}, "linear": {},
     "llama3": {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
 }
 """What the local layer spec and megatron-core's rotary positions compute, by name in ``config.json``."""
@@ -139,19 +107,16 @@ def _load_hf_config(hf_dir: str | Path) -> PretrainedConfig:
 
 
 def build_bridge(
-    hf_dir: str | Path, parallel_states: ParallelStates | None = None, *, vocab_multiple: int | None = None,
-    dtype: torch.dtype = torch.float32,
+    hf_dir: str | Path, parallel_states: ParallelStates | None = None, *, dtype: torch.dtype = torch.float32
 ) -> LocalBridge:
-    """The bridge for a Hugging Face folder; without ``parallel_states`` it maps whole, unsharded tensors.
-
-    The vocabulary is padded to ``vocab_multiple``, which defaults to the tensor-parallel size.
-    """
+    """The bridge for a Hugging Face folder; without ``parallel_states`` it maps whole, unsharded tensors."""
     hf_config = _load_hf_config(hf_dir)
     states = parallel_states or ParallelStates(vpp_size=None)
     for name in ("num_attention_heads", "num_key_value_heads"):
         if getattr(hf_config, name) % states.tp_size:
             raise UnsupportedModel(f"{hf_dir}: TP={states.tp_size} does not divide its {name}")
-    return _BRIDGES[hf_config.model_type](hf_config, states, vocab_multiple or states.tp_size, dtype)
+    bridge: LocalBridge = _BRIDGES[hf_config.model_type](hf_config, states, dtype)
+    return bridge
 
 
 def build_model(bridge: LocalBridge) -> GPTModel:
@@ -185,12 +150,10 @@ def expected_tensors(bridge: LocalBridge) -> dict[str, tuple[int, ...]]:
 
 def to_hf(bridge: LocalBridge, name: str, tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
     """Hugging Face names and tensors of one unsharded megatron-core tensor (vocabulary padding already cut)."""
-    assert bridge.padded_vocab_size == bridge.vocab_size, "whole tensors only"
     return list(zip(*bridge._weight_to_hf_format(name, tensor), strict=True))
 
 
 def from_hf(bridge: LocalBridge, name: str, read: Callable[[str], torch.Tensor]) -> torch.Tensor:
     """The opposite of ``to_hf``; several tensors become one in float32, which holds every supported number exactly."""
-    assert bridge.padded_vocab_size == bridge.vocab_size, "whole tensors only"
     tensors = [read(hf_name) for hf_name in bridge._weight_name_mapping_mcore_to_hf(name)]
     return tensors[0] if len(tensors) == 1 else bridge._weight_to_mcore_format(name, tensors)

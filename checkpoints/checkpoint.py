@@ -21,7 +21,6 @@ Nothing in training draws random numbers that are not seeded by name, so no gene
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import pickle
 import queue
@@ -43,7 +42,7 @@ from ..system.errors import reason_of
 from ..system.files import remove, write_atomically
 from . import megatron_cpu
 from .bridge import LocalBridge, expected_tensors
-from .folders import TRACKER, CheckpointError, DamagedCheckpoint, before, latest, newest_of_run, number_of, resolve
+from .folders import TRACKER, CheckpointError, DamagedCheckpoint, latest, newest_of_run, number_of, numbered, resolve
 from .torch_dist import PADDED, ModelTensors, check_zip, damage_named, stored_name
 
 logger = logging.getLogger("mem_agent")
@@ -59,8 +58,7 @@ def save(save_path: str | Path, iteration: int, trainer: Any, host_state: dict[s
     first = dist.get_rank() == 0
     common = {
         "args": hosts_args(trainer.bridge), "checkpoint_version": 3.0, "iteration": iteration,
-        "steps": trainer.steps, "host_state": host_state, "dtype": str(trainer.bridge.dtype),
-        "lora": {"rank": trainer.lora_rank} if trainer.lora_rank else None,
+        "steps": trainer.steps, "host_state": host_state, "form": _form(trainer),
     }
     try:
         if first:
@@ -95,7 +93,7 @@ def _publish(temporary: Path, final: Path) -> None:
     tracker = final.with_name(TRACKER)
     if final.exists():  # the run resumed from an earlier checkpoint
         if latest(final.parent) == final:  # damaged; the tracker must not name it while it is replaced
-            write_atomically(tracker, str(number_of(before(final)[-1])).encode())
+            tracker.unlink()
         remove(final)
     temporary.rename(final)
     write_atomically(tracker, str(number_of(final)).encode())
@@ -115,40 +113,39 @@ def _cause(error: BaseException) -> str:
 # --- loading ---------------------------------------------------------------------------------------------------------
 
 
-def load(path: str | Path, trainer: Any) -> dict[str, Any]:
-    """Resume ``trainer`` from a checkpoint of this pack, exactly; gives back the ``host_state`` it was saved with.
-
-    ``path`` is the checkpoint, or the folder of its run: then, where the newest is damaged, a whole one before it.
+def load(save_path: str | Path, trainer: Any) -> dict[str, Any]:
+    """Resume ``trainer`` from the newest checkpoint of a run of this pack that is not damaged, exactly; gives back the
+    ``host_state`` it was saved with.
     """
-    newest = newest_of_run(path) or resolve(path)
-    older = before(newest) if newest != Path(path) else []
-    for folder in (newest, *reversed(older)):
+    newest = newest_of_run(save_path) or resolve(save_path)
+    number_of(newest)  # raises for a converted model
+    for folder in reversed(numbered(newest.parent, newest)):
         try:
             return _load(folder, trainer)
         except DamagedCheckpoint as error:
             logger.warning("%s; going on from the checkpoint before it", error)
             last = error
-    raise CheckpointError(
-        f"{last}; no earlier checkpoint is readable; restore a copy, or start over in another SAVE_PATH")
+    raise CheckpointError(f"{last}; no earlier one is readable; restore a copy, or start over in another SAVE_PATH")
 
 
 def _load(folder: Path, trainer: Any) -> dict[str, Any]:
     """Raises DamagedCheckpoint, on all ranks, where a file is missing, cut or changed."""
-    verdict: list[Any] = [None]
+    common: Any = None
     if dist.get_rank() == 0:
         try:
-            verdict = [_checked(folder, trainer)]
+            common = _checked(folder, trainer)
         except CheckpointError as error:
-            verdict = [error]
+            common = error
+    verdict = [common]
     dist.broadcast_object_list(verdict, src=0)
-    if isinstance(verdict[0], CheckpointError):
-        raise verdict[0]
-    common: dict[str, Any] = verdict[0]
+    common = verdict[0]
+    if isinstance(common, CheckpointError):
+        raise common
     state = _sharded_state(trainer, with_optimizer="optimizer" in common, loading=True)
     # Objects are stored as pickles, which megatron-core runs. Without FP8 they hold nothing.
     objects = {key: None for key, value in state["model"].items() if isinstance(value, ShardedObject)}
     state["model"] = {key: value for key, value in state["model"].items() if key not in objects}
-    with megatron_cpu.device_mode(), damage_named(folder, ".metadata"):
+    with megatron_cpu.device_mode(), damage_named(folder, "metadata.json"):
         loaded = dist_checkpointing.load(state, str(folder))
     trainer.model.load_state_dict(loaded["model"] | objects)
     if "optimizer" in common:
@@ -171,20 +168,14 @@ def _checked(folder: Path, trainer: Any) -> dict[str, Any]:
             common = {}
     if "host_state" not in common:
         raise CheckpointError(f"{folder} was not written by this host; to start from its weights, set TORCH_DIST")
-    left = {"LORA_RANK": (common["lora"] or {"rank": 0})["rank"], "TRAIN_DTYPE": common.get("dtype", "torch.float32")}
-    own = {"LORA_RANK": trainer.lora_rank, "TRAIN_DTYPE": str(trainer.bridge.dtype)}
-    for name in own:
-        if left[name] != own[name]:
-            began, goes_on = (f"{name}={value}".replace("torch.", "") for value in (left[name], own[name]))
-            raise CheckpointError(
-                f"{folder} was written with {began}, this run has {goes_on}; set it as it was, or convert it to a "
-                "Hugging Face folder, where adapters are merged, and start from that in another SAVE_PATH"
-            )
+    if (left := common["form"]) != (own := _form(trainer)):
+        raise CheckpointError(
+            f"{folder} was written with {left}, this run has {own}; set it as it was, or convert it to a Hugging Face "
+            "folder, where adapters are merged, and start from that in another SAVE_PATH"
+        )
     tensors = ModelTensors(folder)
     tensors.check_fit(expected_tensors(trainer.bridge))
     tensors.check_bytes()
-    with damage_named(folder, "metadata.json"):
-        json.loads((folder / "metadata.json").read_bytes())["sharded_backend"]
     return common
 
 
@@ -212,6 +203,11 @@ def _sharded_state(trainer: Any, *, with_optimizer: bool, loading: bool) -> dict
     if with_optimizer:
         state["optimizer"] = trainer.optimizer.sharded_state_dict(state["model"], is_loading=loading)
     return state
+
+
+def _form(trainer: Any) -> str:
+    """The settings that its tensors and their number format follow from."""
+    return f"TRAIN_DTYPE={str(trainer.bridge.dtype).removeprefix('torch.')} LORA_RANK={trainer.lora_rank}"
 
 
 def hosts_args(bridge: LocalBridge) -> argparse.Namespace:

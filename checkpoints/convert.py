@@ -16,7 +16,6 @@ stays near one shard. The output appears only when it is complete, with the sett
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,19 +29,17 @@ from ..system.signals import stop_on_signals
 from .average import average
 from .bridge import build_bridge, expected_tensors, to_hf
 from .folders import CheckpointError, number_of, numbered, resolve
-from .hf_folder import DTYPES, write_model
-from .hf_model import local_folder, model_config, settings_of_run
-from .model_card import CARD, add_push_arguments, card_of_run, check_push, push
+from .hf_folder import write_model
+from .hf_model import local_folder, settings_of_run
+from .model_card import CARD, add_push_arguments, card_of_run, push
 from .torch_dist import ModelTensors
 
 
-def convert(
-    source: str | Path, hf_dir: str | Path, output: str | Path, *, force: bool = False, dtype: str | None = None
-) -> Path:
+def convert(source: str | Path, hf_dir: str | Path, output: str | Path, *, force: bool = False) -> Path:
     """Write the Hugging Face folder ``output``; gives back the checkpoint folder that was read."""
     hf_dir, folder = Path(hf_dir), resolve(source)
     bridge, tensors = build_bridge(hf_dir), ModelTensors(folder)
-    expected, target = expected_tensors(bridge), DTYPES[dtype] if dtype else bridge.hf_config.dtype or torch.float32
+    expected, target = expected_tensors(bridge), bridge.hf_config.dtype or torch.float32
     tensors.check_fit(expected)
 
     def converted(name: str) -> list[tuple[str, torch.Tensor]]:
@@ -51,39 +48,31 @@ def convert(
 
     sizes = {name: torch.Size(shape).numel() * target.itemsize for name, shape in expected.items()}
     files = settings_of_run(folder.parent) | {CARD: card_of_run(folder.parent, folder.name, hf_dir).encode()}
-    if dtype:
-        config = {name: value for name, value in model_config(hf_dir).items() if name != "torch_dtype"}
-        files["config.json"] = (json.dumps(config | {"dtype": dtype}, indent=2) + "\n").encode()
     write_model(output, [hf_dir, folder], sizes, converted, files, force=force)
     return folder
 
 
 @one_line_errors("what is not complete was not written")
 def main(argv: Sequence[str] | None = None) -> int:
-    description = __doc__.splitlines()[0]
-    parser = argparse.ArgumentParser(prog="mem-agent convert", description=description)
+    parser = argparse.ArgumentParser(prog="mem-agent convert", description=__doc__.splitlines()[0])
     parser.add_argument("--input", required=True, help="iter_* folder, or the folder above it")
     parser.add_argument("--hf", required=True, help="Hugging Face folder or id of the model that was trained")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--iteration", help="number or folder name of one checkpoint; default: the newest")
+    which.add_argument("--iteration", default="", help="number or folder name of one checkpoint; default: the newest")
     which.add_argument("--all", action="store_true", help="every checkpoint")
     which.add_argument("--average", nargs="+", metavar="ITERATION", help="the mean of several checkpoints")
     parser.add_argument("--output", help="folder to write; default: in hf/ beside the checkpoint")
-    parser.add_argument("--dtype", choices=sorted(DTYPES), help="number format; default: that of --hf")
     parser.add_argument("--force", action="store_true", help="replace an existing output folder")
     add_push_arguments(parser)
     args = parser.parse_args(argv)
     if args.all and (args.output or args.push_to_hub):
         raise CheckpointError("SINGLE_ITER=all (--all) writes several folders: leave out OUTPUT (--output) and "
                               "PUSH_TO_HUB (--push-to-hub)")
-    if args.push_to_hub:
-        check_push(args.push_to_hub)
     run, hf_dir, failed = Path(args.input), local_folder(args.hf, weights=False), []
-    names = args.average or ([args.iteration] if args.iteration else [])
-    sources = [resolve(run / (f"iter_{int(name):07d}" if name.isdecimal() else name)) for name in names]
+    names = [f"iter_{int(name):07d}" if name.isdecimal() else name for name in args.average or [args.iteration]]
+    sources = (numbered(run) if args.all else []) or [resolve(run / name) for name in names]
     if args.average and len(set(sources)) < max(2, len(sources)):
         raise CheckpointError("AVERAGE (--average): name at least 2 different checkpoints")
-    sources = sources or (numbered(run) if args.all else []) or [resolve(run)]
     models = [folder.parent / "hf" / folder.name for folder in sources]
     if args.output and not args.average:
         models = [Path(args.output)]
@@ -92,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{model} already exists; --force (FORCE=1) converts it again")
             continue
         try:
-            convert(source, hf_dir, model, force=args.force, dtype=args.dtype)
+            convert(source, hf_dir, model, force=args.force)
         except MemAgentError as error:
             if not args.all:
                 raise

@@ -34,8 +34,8 @@ def latest(save_path: str | Path) -> Path | None:
     text = tracker.read_text(errors="replace").strip()
     folder = tracker.parent / ("release" if text == "release" else f"iter_{text:0>7}")
     if not text or not folder.is_dir():
-        raise CheckpointError(f"{tracker} holds {text[:40]!r}, and there is no {folder.name[:40]}; write the number "
-                              f"of a checkpoint into it; there are {_names(save_path)}")
+        raise CheckpointError(f"{tracker} holds {text[:40]!r}, the number of no checkpoint; correct it; there are "
+                              f"{_names(save_path)}")
     return folder
 
 
@@ -47,13 +47,9 @@ def newest_of_run(save_path: str | Path) -> Path | None:
     return latest(save_path) or next(reversed(numbered(save_path)), None)
 
 
-def is_numbered(folder: Path) -> bool:
-    return re.fullmatch(r"iter_[0-9]{7,18}", folder.name) is not None
-
-
 def number_of(folder: Path) -> int:
     """The rollout after which a checkpoint of a run was written."""
-    if not is_numbered(folder):
+    if not _is_numbered(folder):
         raise CheckpointError(
             f"{folder} is a converted model, not a checkpoint of a run; set another SAVE_PATH, and TORCH_DIST to this "
             "folder to start from its weights"
@@ -61,14 +57,14 @@ def number_of(folder: Path) -> int:
     return int(folder.name.removeprefix("iter_"))
 
 
-def numbered(save_path: str | Path) -> list[Path]:
-    """The checkpoints of a run, oldest first."""
-    return sorted(filter(is_numbered, Path(save_path).glob("iter_*")), key=number_of)
+def numbered(save_path: str | Path, until: Path | None = None) -> list[Path]:
+    """The checkpoints of a run, oldest first; no later ones than ``until``."""
+    folders = sorted(filter(_is_numbered, Path(save_path).glob("iter_*")), key=number_of)
+    return [folder for folder in folders if until is None or number_of(folder) <= number_of(until)]
 
 
-def before(folder: Path) -> list[Path]:
-    """The checkpoints of the same run before ``folder``, oldest first."""
-    return [other for other in numbered(folder.parent) if number_of(other) < number_of(folder)]
+def _is_numbered(folder: Path) -> bool:
+    return re.fullmatch(r"iter_[0-9]{7,}", folder.name) is not None
 
 
 def _names(save_path: str | Path) -> str:
@@ -78,8 +74,7 @@ def _names(save_path: str | Path) -> str:
 def resolve(path: str | Path) -> Path:
     """The checkpoint folder meant by ``path``: itself, or the latest one inside it."""
     path = Path(path)
-    itself = path.is_dir() and (is_numbered(path) or (path / ".metadata").exists())
-    folder = path if itself else latest(path)
+    folder = path if (path / ".metadata").exists() else latest(path)
     if folder is None:
         raise CheckpointError(f"{path}: no torch_dist checkpoint, and no {TRACKER} in it; in {path.parent} there are "
                               f"{_names(path.parent)}")
@@ -98,13 +93,8 @@ def prune(save_path: str | Path, keep: int) -> None:
     """
     for leftover in Path(save_path).glob(".iter_*.writing"):
         remove(leftover)
-    newest = latest(save_path)
-    until = [f for f in numbered(save_path) if newest is None or number_of(f) <= number_of(newest)]
-    for folder in until[:-keep] if keep else []:
+    for folder in numbered(save_path, latest(save_path))[:-keep] if keep else []:
         remove(folder)
-
-
-# --- writing a folder ------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -116,9 +106,8 @@ def complete_folder(output: Path, force: bool, made_of: Sequence[Path]) -> Itera
             is made of.
     """
     output = output.resolve()  # a link stays a link
-    for folder in made_of:
-        if folder.resolve().is_relative_to(output):
-            raise CheckpointError(f"{output}: would overwrite its own input {folder}; name another output")
+    if any(folder.resolve().is_relative_to(output) for folder in made_of):
+        raise CheckpointError(f"{output}: would overwrite its own input; name another output")
     if output.exists() and not (force and output.is_dir()):
         raise CheckpointError(f"{output}: exists already; set FORCE=1 (--force) to replace it, or name another output")
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -44,22 +44,18 @@ class HfTensors:
 
     def __init__(self, folder: Path) -> None:
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self.codes: dict[str, str] = {}
-        """Number formats as safetensors names them, such as BF16."""
         self._files: dict[str, Any] = {}
-        index: dict[str, str] = {}
+        files = {path.name for path in folder.glob("*.safetensors")}
         if (folder / _INDEX).is_file():
-            index = json.loads((folder / _INDEX).read_bytes())["weight_map"]
-        for file in sorted(set(index.values())) or sorted(path.name for path in folder.glob("*.safetensors")):
+            files = set(json.loads((folder / _INDEX).read_bytes())["weight_map"].values())
+        for file in sorted(files):
             try:
                 tensors = safe_open(folder / file, "pt")
             except (SafetensorError, OSError) as error:
                 raise UnsupportedModel(f"{folder / file}: not readable as safetensors: {error}") from None
             for name in tensors.keys():
-                if not name.endswith(_IGNORED) and (not index or index.get(name) == file):
-                    entry = tensors.get_slice(name)
-                    self.shapes[name], self.codes[name] = tuple(entry.get_shape()), entry.get_dtype()
-                    self._files[name] = tensors
+                if not name.endswith(_IGNORED):
+                    self.shapes[name], self._files[name] = tuple(tensors.get_slice(name).get_shape()), tensors
         if not self.shapes:
             raise UnsupportedModel(f"{folder}: no *.safetensors weights")
 
@@ -68,9 +64,10 @@ class HfTensors:
         return tensor
 
     def dtype(self, name: str) -> torch.dtype:
-        if self.codes[name] not in _CODES:
-            raise UnsupportedModel(f"{name} is stored as {self.codes[name]}; supported are {', '.join(DTYPES)}")
-        return _CODES[self.codes[name]]
+        code = self._files[name].get_slice(name).get_dtype()
+        if code not in _CODES:
+            raise UnsupportedModel(f"{name} is stored as {code}; supported are {', '.join(DTYPES)}")
+        return _CODES[code]
 
 
 def hf_shapes(hf_config: PretrainedConfig) -> dict[str, tuple[int, ...]]:

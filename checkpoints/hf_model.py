@@ -59,8 +59,6 @@ def local_folder(name: str, variable: str = "HF_CKPT", *, weights: bool = True) 
         if not (folder / "config.json").is_file():
             raise ConfigError(f"{variable}={name!r}: the folder has no config.json; converted models are in its hf/*")
         return folder
-    if name.startswith((".", "/", "~")) or name.count("/") != 1:
-        raise ConfigError(f"{variable}={name!r}: no such folder")
     try:
         return Path(snapshot_download(name, ignore_patterns=None if weights else _WEIGHTS))
     except HUB_ERRORS as error:
@@ -92,14 +90,31 @@ def load_vocabulary(folder: Path | str, trusted: bool = False) -> Vocabulary:
     Raises:
         ConfigError: it has none, or none that can be used.
     """
-    from transformers import AutoTokenizer
-
     try:
         known = {"local_files_only": not trusted, "trust_remote_code": trusted}
-        return Vocabulary(AutoTokenizer.from_pretrained(folder, **known))
+        return Vocabulary(_tokenizer_class(Path(folder)).from_pretrained(folder, **known))
     except Exception as error:  # for a damaged file every tokenizer class has errors of its own, KeyError among them
         remedy = _REMEDY if "trust_remote_code" in str(error) else "the folder needs the model's tokenizer.json"
         raise ConfigError(f"the tokenizer of {folder} cannot be used ({reason_of(error)}); {remedy}") from error
+
+
+_NAMED_TOKENIZERS = {
+    ("qwen2", "Qwen2Tokenizer"), ("qwen3", "Qwen2Tokenizer"), ("qwen3", "PreTrainedTokenizerFast"),
+    ("qwen3", "TokenizersBackend"), ("llama", "PreTrainedTokenizerFast"), ("llama", "TokenizersBackend"),
+}
+"""Model types and tokenizer classes of which AutoTokenizer takes the class that ``tokenizer_config.json`` names."""
+
+
+def _tokenizer_class(folder: Path) -> Any:
+    """What AutoTokenizer would choose, where that is known without it: it imports torch, some 14 seconds of a CPU."""
+    import transformers
+
+    files = [folder / "config.json", folder / "tokenizer_config.json"]
+    if not all(file.is_file() for file in files):
+        return transformers.AutoTokenizer
+    model, named = (json.loads(file.read_bytes()) for file in files)
+    known = (model.get("model_type"), named.get("tokenizer_class")) in _NAMED_TOKENIZERS and "auto_map" not in named
+    return getattr(transformers, named["tokenizer_class"] if known else "AutoTokenizer")
 
 
 def tokenizer_hash(folder: Path) -> str:
@@ -130,25 +145,24 @@ def parameter_count(model: Mapping[str, Any]) -> int:
 # --- settings of its agent -------------------------------------------------------------------------------------------
 
 
-def left_settings(run: str | Path) -> dict[str, Any]:
-    """The settings that are left in the folder of a run, by variable; none where there is no such file.
+def left_settings(folder: str | Path) -> dict[str, Any]:
+    """The settings that are left in the folder of a run or a model, by variable; none where there is no such file.
 
     Raises:
         ConfigError: the file is damaged.
     """
-    file = Path(run) / SETTINGS_FILE
+    file = Path(folder) / SETTINGS_FILE
     return read_yaml(file) if file.is_file() else {}
 
 
 def settings_of_run(run: Path) -> dict[str, bytes]:
     """Files for a model that was trained in ``run``, by name; none where the run has left no settings."""
-    left = left_settings(run)
-    settings = {name: value for name, value in left.items() if name in AGENT_FIELDS}
+    settings = {name: value for name, value in left_settings(run).items() if name in AGENT_FIELDS}
     files: dict[str, bytes] = {}
     if settings.get("MEM_PROMPTS"):
         files[PROMPTS_FILE], settings["MEM_PROMPTS"] = Path(settings["MEM_PROMPTS"]).read_bytes(), PROMPTS_FILE
     text = _HEAD + yaml.safe_dump({"mem_agent": settings}, sort_keys=False)
-    return files | {SETTINGS_FILE: text.encode()} if left else {}
+    return files | {SETTINGS_FILE: text.encode()} if settings else {}
 
 
 def settings_files(model: Path) -> dict[str, bytes]:
@@ -191,28 +205,31 @@ def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple
     used, default = config.to_mapping(), Config().to_mapping()
     taken = {name: value for name, value in own.items() if not env.get(name) and value != default[name]}
     replaced = {name: used[name] for name, value in own.items() if used[name] != value}
-    parts = []
-    for title, settings in (("settings from", taken), ("not those of", replaced)):
-        words = " ".join(f"{name}={shlex.quote(str(value))}" for name, value in settings.items())
-        parts += [f"{title} {file}: {words}"] if words else []
-    return config, one_line("; ".join(parts))
+    parts = {f"settings from {file}:": taken, f"not those of {file}:": replaced}
+    return config, one_line("; ".join(" ".join([title, *shell_words(one)]) for title, one in parts.items() if one))
+
+
+def shell_words(settings: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={shlex.quote(str(value))}" for name, value in settings.items()]
 
 
 # --- the context of its engine ---------------------------------------------------------------------------------------
 
 
-def with_engine_length(config: Config, folder: Path, vocabulary: Vocabulary) -> Config:
-    """The config with its engine context settled for the model in ``folder``.
+def with_engine_length(config: Config, folder: Path, vocabulary: Vocabulary, mode: str = "recurrent") -> Config:
+    """The config with its engine context settled for the model in ``folder``, which is asked in ``mode`` alone.
 
-    ENGINE_MAX_LEN=0 becomes the agent's longest turn, rounded up as far as the model's positions go.
+    ENGINE_MAX_LEN=0 becomes the agent's longest turn, rounded up as far as the model's positions go. The one prompt of
+    ``direct`` and ``rag`` is cut to the engine, so that any engine will do; for ``direct`` 0 becomes all positions.
 
     Raises:
         ConfigError: the longest turn does not fit the engine, or the engine not the model; the line names what makes
             the turn shorter.
     """
     longest, positions = longest_turn(config, vocabulary), model_positions(folder) or _UNLIMITED
-    length = config.engine_max_len or min(-(-longest // _STEP) * _STEP, positions)
-    if not longest <= length <= positions:
+    wanted = positions if mode == "direct" else -(-longest // _STEP) * _STEP
+    length, least = config.engine_max_len or min(wanted, positions), longest if mode == "recurrent" else 1
+    if not least <= length <= positions:
         prompts = f" or the texts in MEM_PROMPTS={config.mem_prompts}" if config.mem_prompts else ""
         raise ConfigError(
             f"the longest turn of AGENT={config.agent} has {longest} tokens with its reply, the engine holds {length} "
@@ -220,22 +237,4 @@ def with_engine_length(config: Config, folder: Path, vocabulary: Vocabulary) -> 
             f"between, or lower MEM_CHUNK_TOKENS={config.mem_chunk_tokens}, MEM_MAX_MEMORY={config.mem_max_memory}, "
             f"MEM_MAX_FINAL={config.mem_max_final}{prompts}"
         )
-    return config.replace(engine_max_len=length)
-
-
-def with_serving_length(config: Config, folder: Path, vocabulary: Vocabulary) -> Config:
-    """As ``with_engine_length``, for a server that is asked in EVAL_MODE alone.
-
-    The one prompt of ``direct`` and ``rag`` is cut to the engine, so that any engine will do. ENGINE_MAX_LEN=0 becomes
-    all positions for ``direct``.
-    """
-    if config.eval_mode == "recurrent":
-        return with_engine_length(config, folder, vocabulary)
-    length, positions = config.engine_max_len, model_positions(folder)
-    if not length:
-        length = positions if config.eval_mode == "direct" else longest_turn(config, vocabulary)
-        length = min(length, positions or _UNLIMITED)
-    if not 0 < length <= (positions or _UNLIMITED):
-        raise ConfigError(f"ENGINE_MAX_LEN={length} does not go with max_position_embeddings={positions} in "
-                          f"{folder}/config.json; set another")
     return config.replace(engine_max_len=length)

@@ -2,7 +2,7 @@
 
 ::
 
-    mem-agent hf-to-torch-dist --hf MODEL --output DIR [--dtype bfloat16] [--force]
+    mem-agent hf-to-torch-dist --hf MODEL --output DIR [--force]
 
     DIR/latest_checkpointed_iteration.txt      "release", written last
     DIR/release/{.metadata, __0_0.distcp, common.pt, metadata.json}
@@ -15,7 +15,7 @@ TORCH_DIST. Tensors go through one at a time, so memory stays near the largest o
   Megatron's loader takes any number of rows for embedding and output layer and leaves zeros in those it does not find.
 * Transformer Engine modules ask for an ``_extra_state`` entry, and Megatron's loader fails without it. It is written
   empty, as it is without FP8, for every module that has one in some version; entries nobody asks for are not read.
-* Numbers keep the format of the files unless ``--dtype`` says otherwise; a host converts them to its own on loading.
+* Numbers have the format that config.json names; a host converts them to its own on loading.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemWriter, SavePlan, save
@@ -40,7 +39,7 @@ from ..system.signals import stop_on_signals
 from .bridge import LocalBridge, build_bridge, expected_tensors, from_hf
 from .checkpoint import hosts_args
 from .folders import TRACKER, CheckpointError, complete_folder
-from .hf_folder import DTYPES, HfTensors, check_weights
+from .hf_folder import HfTensors, check_weights
 from .hf_model import local_folder
 from .torch_dist import stacked_name
 
@@ -50,17 +49,13 @@ _FORMAT = {"sharded_backend": "torch_dist", "sharded_backend_version": 1,
            "common_backend": "torch", "common_backend_version": 1}
 
 
-def write_release(hf_dir: str | Path, output: str | Path, *, dtype: str | None = None, force: bool = False) -> Path:
+def write_release(hf_dir: str | Path, output: str | Path, *, force: bool = False) -> Path:
     """Write ``output/release`` and the tracker; gives back the checkpoint folder."""
     hf_dir, output = Path(hf_dir), Path(output)
     if any(output.glob("iter_*")):
         raise CheckpointError(f"{output}: holds the checkpoints of a training run; choose a folder of its own")
     bridge = build_bridge(hf_dir)
     tensors = check_weights(bridge.hf_config, hf_dir)
-    formats = {tensors.dtype(name) for name in tensors.shapes}
-    if len(formats) > 1 and not dtype:
-        raise CheckpointError(f"{hf_dir} has several number formats ({formats}); choose one with --dtype")
-    target = DTYPES[dtype] if dtype else formats.pop()
     common = {
         "args": hosts_args(bridge), "iteration": 1, "num_floating_point_operations_so_far": 0,
         "checkpoint_version": 3.0,  # below 2.0 Megatron reorders query, key and value
@@ -69,10 +64,10 @@ def write_release(hf_dir: str | Path, output: str | Path, *, dtype: str | None =
     with complete_folder(output / "release", force, [hf_dir]) as temporary:
         writer = FileSystemWriter(temporary, thread_count=1)
         try:
-            save({}, storage_writer=writer, planner=_Stream(bridge, tensors, target), no_dist=True)
+            save({}, storage_writer=writer, planner=_Stream(bridge, tensors), no_dist=True)
         except CheckpointException as error:  # holds the cause and is no Exception
             raise next(iter(error.failures.values()))[0] from None
-        (temporary / "common.pt").write_bytes(_saved(common).getvalue())
+        torch.save(common, temporary / "common.pt")
         (temporary / "metadata.json").write_text(json.dumps(_FORMAT))
     write_atomically(output / TRACKER, b"release")
     return output / "release"
@@ -84,9 +79,9 @@ def write_release(hf_dir: str | Path, output: str | Path, *, dtype: str | None =
 class _Stream(DefaultSavePlanner):
     """Everything in the checkpoint; makes each tensor when the writer comes to it."""
 
-    def __init__(self, bridge: LocalBridge, tensors: HfTensors, target: torch.dtype) -> None:
+    def __init__(self, bridge: LocalBridge, tensors: HfTensors) -> None:
         super().__init__(flatten_state_dict=False)
-        self._bridge, self._tensors, self._target = bridge, tensors, target
+        self._bridge, self._tensors, self._target = bridge, tensors, bridge.hf_config.dtype or torch.float32
         self._names: dict[MetadataIndex, str] = {}
 
     def create_local_plan(self) -> SavePlan:
@@ -110,28 +105,20 @@ class _Stream(DefaultSavePlanner):
     def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
         if write_item.tensor_data is None:
             # As Megatron writes it: a list with one state, which without FP8 is an empty tensor.
-            return _saved([torch.empty(0, dtype=torch.uint8)])
+            torch.save([torch.empty(0, dtype=torch.uint8)], empty := io.BytesIO())
+            return empty
         tensor = from_hf(self._bridge, self._names[write_item.index], self._tensors.read)
         return tensor.to(self._target).view(write_item.tensor_data.chunk.sizes)
 
 
-def _saved(content: Any) -> io.BytesIO:
-    """In memory: torch's errors of a file that cannot be written say neither why nor which."""
-    data = io.BytesIO()
-    torch.save(content, data)
-    return data
-
-
 @one_line_errors("nothing was written")
 def main(argv: Sequence[str] | None = None) -> int:
-    description = __doc__.splitlines()[0]
-    parser = argparse.ArgumentParser(prog="mem-agent hf-to-torch-dist", description=description)
+    parser = argparse.ArgumentParser(prog="mem-agent hf-to-torch-dist", description=__doc__.splitlines()[0])
     parser.add_argument("--hf", required=True, help="Hugging Face folder or id of the model")
     parser.add_argument("--output", required=True, help="folder to write release/ and the tracker into")
-    parser.add_argument("--dtype", choices=sorted(DTYPES), help="number format; default: that of the files of --hf")
     parser.add_argument("--force", action="store_true", help="replace an existing release")
     args = parser.parse_args(argv)
-    folder = write_release(local_folder(args.hf, "--hf"), args.output, dtype=args.dtype, force=args.force)
+    folder = write_release(local_folder(args.hf, "--hf"), args.output, force=args.force)
     print(f"{args.hf} -> {folder}")
     return 0
 

@@ -9,30 +9,27 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
-from huggingface_hub.utils import validate_repo_id
 
 from .. import __version__
-from ..config import SETTINGS_FILE, Config, read_yaml
+from ..config import SETTINGS_FILE, Config
 from ..data.manifest import sha256_of
 from ..data.rows import DataError
 from ..data.training_file import training_files
 from ..system.errors import MemAgentError
 from ..system.files import write_atomically
 from ..system.text import markdown_cell, markdown_table, one_line
-from .hf_model import HUB_ERRORS
+from .hf_model import HUB_ERRORS, left_settings, shell_words
 
 CARD = "README.md"
 _TEMPLATE = Path(__file__).with_name("card.jinja")
 _BEGIN, _END, _NONE = "<!-- evaluation -->", "<!-- end of evaluation -->", "Not evaluated yet."
-_PATH = re.compile(r"(?<![\w./~-])~?(?:/[^\s/'\",;:=|()]+)+/?")
+_PATH = re.compile(r"(?<![\w./~-])[~.]{0,2}(?:/[^\s/'\",;:=|()]+)+/?")
 _CACHED = re.compile(r"/models--([^/]+)/snapshots/[^/]+/?$")
 PLACES = (
     "HOST", "SAVE_PATH", "DATA_ROOT", "TRACKER", "TRUST_REMOTE_CODE", "ANSWER_URL", "OVER_SAMPLING_BATCH_SIZE",
@@ -60,8 +57,7 @@ def card_of_run(run: Path, checkpoint: str, model: str | Path) -> str:
     Raises:
         ConfigError: the run's settings are damaged.
     """
-    source = run / SETTINGS_FILE
-    settings = read_yaml(source) if source.is_file() else {}
+    settings = left_settings(run)
     start = settings.get("HF_CKPT") or str(model)
     base = hub_id(start)
     name = base or Path(start).name
@@ -79,37 +75,28 @@ def card_of_run(run: Path, checkpoint: str, model: str | Path) -> str:
 
 
 def shown(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's settings that are not the default; paths by their last part."""
+    """A run's settings that are not the default; paths by their last part: ``b=/home/me/x.json`` is ``b=x.json``."""
     default = Config().to_mapping()
+    own = {name: settings.get(name, usual) for name, usual in default.items() if name not in PLACES}
     return {
-        name: _without_folders(settings[name]) for name, value in default.items()
-        if name not in PLACES and settings.get(name, value) != value
+        name: _PATH.sub(lambda found: Path(found[0]).name, value) if isinstance(value, str) else value
+        for name, value in own.items() if value != default[name]
     }
 
 
 def command(settings: Mapping[str, Any]) -> str:
     """The line that trains it again, from the same files."""
-    words = [f"{name}={shlex.quote(str(value))}" for name, value in shown(settings).items()]
-    return " \\\n".join([*words, "bash run-train.sh"])
+    return " \\\n".join([*shell_words(shown(settings)), "bash run-train.sh"])
 
 
 @cache
 def data_table(train_data: str) -> str:
     """The training files with size and SHA-256."""
-    files: list[Path] = []
-    with suppress(DataError):
-        files = [file for file in training_files(train_data) if file.is_file()]
-    if not files:
+    try:
+        rows = [[file.name, file.stat().st_size, f"`{sha256_of(file)}`"] for file in training_files(train_data)]
+    except (DataError, OSError):
         return f"`{Path(train_data).name}` was no longer on disk when this card was written."
-    rows = [[file.name, file.stat().st_size, f"`{sha256_of(file)}`"] for file in files]
     return markdown_table(["file", "bytes", "sha256"], rows, ("file", "sha256"))
-
-
-def _without_folders(value: Any) -> Any:
-    """``a=1,b=/tmp/private/x.json`` is ``a=1,b=x.json``."""
-    if isinstance(value, str) and value.startswith(("/", "~", "./", "../")):
-        return Path(value).name
-    return _PATH.sub(lambda found: Path(found[0]).name, value) if isinstance(value, str) else value
 
 
 def with_evaluation(card: str, table: str, results: Sequence[EvalResult], file: str | Path = CARD) -> str:
@@ -162,28 +149,18 @@ def add_push_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--private", action="store_true", help="make a new repository of --push-to-hub private")
 
 
-@contextmanager
-def _hub(repo: str) -> Iterator[HfApi]:
-    """Raises MemAgentError for a bad name, a missing login or an unreachable hub."""
+def push(folder: Path, repo: str, *, private: bool) -> str:
+    """The address of the repository that has ``folder`` as its newest commit.
+
+    Raises:
+        MemAgentError: a bad name, no login or no hub.
+    """
     try:
-        yield HfApi()
+        url = HfApi().create_repo(repo, private=private, exist_ok=True)
+        HfApi().upload_folder(repo_id=url.repo_id, folder_path=folder, commit_message=f"{folder.name}, from mem_agent")
+        return str(url)
     except HUB_ERRORS as error:
         reason = one_line(str(error).partition("Bearer ")[0], 200)  # without the token
         raise MemAgentError(
             f"--push-to-hub {repo}: {reason}; check ORG/NAME, HF_TOKEN (or `hf auth login`) and HF_ENDPOINT; "
-            f"mem-agent card MODEL --push-to-hub {repo} uploads a model that is there") from None
-
-
-def check_push(repo: str) -> None:
-    """Before any work is done. Raises MemAgentError."""
-    with _hub(repo) as api:
-        validate_repo_id(repo)
-        api.whoami()
-
-
-def push(folder: Path, repo: str, *, private: bool) -> str:
-    """The address of the repository that has ``folder`` as its newest commit. Raises MemAgentError."""
-    with _hub(repo) as api:
-        url = api.create_repo(repo, private=private, exist_ok=True)
-        api.upload_folder(repo_id=url.repo_id, folder_path=folder, commit_message=f"{folder.name}, from mem_agent")
-    return str(url)
+            f"mem-agent card {folder} --push-to-hub {repo} tries again") from None

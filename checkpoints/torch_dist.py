@@ -55,21 +55,15 @@ def stored_name(name: str) -> str:
 # --- .metadata -------------------------------------------------------------------------------------------------------
 
 
-_DESCRIPTIONS = {
-    "torch.distributed.checkpoint.metadata": {
-        "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties", "TensorStorageMetadata",
-        "BytesStorageMetadata", "ChunkStorageMetadata", "_MEM_FORMAT_ENCODING"},
-    "torch.distributed.checkpoint.filesystem": {"_StorageInfo", "_StoragePrefix"},
-    "torch.distributed.checkpoint.planner": {
-        "SavePlan", "WriteItem", "WriteItemType", "TensorWriteData", "BytesIOWriteData"},
-    "torch": {"Size", *(str(value).removeprefix("torch.") for value in vars(torch).values()
-                        if isinstance(value, torch.dtype))},
-    "torch.serialization": {"_get_layout"},
-    "builtins": {"set", "frozenset", "list", "dict", "tuple", "int", "bool", "slice"},
-    "collections": {"OrderedDict", "defaultdict"},
-    "pathlib": {"PosixPath"},
-    "pathlib._local": {"PosixPath"},
-}
+_DESCRIPTIONS = re.compile(
+    r"torch\.distributed\.checkpoint\.metadata\.(\w*Metadata|MetadataIndex|StorageMeta|TensorProperties)"
+    r"|torch\.distributed\.checkpoint\.metadata\._MEM_FORMAT_ENCODING"
+    r"|torch\.distributed\.checkpoint\.filesystem\.(_StorageInfo|_StoragePrefix)"
+    r"|torch\.distributed\.checkpoint\.planner\.(SavePlan|WriteItem|WriteItemType|TensorWriteData|BytesIOWriteData)"
+    r"|torch\.(Size|bool|b?float\d\w*|u?int\d+|complex\d+|serialization\._get_layout)"
+    r"|builtins\.(set|frozenset|list|dict|tuple|int|bool|slice)|collections\.(OrderedDict|defaultdict)"
+    r"|pathlib\.(_local\.)?PosixPath"
+)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -82,17 +76,13 @@ class _Unpickler(pickle.Unpickler):
             return _Blank
         if (module, name) == ("builtins", "getattr"):
             return lambda kind, member: kind[member]  # an enum, as Python 3.11.0 to 3.11.3 pickles it
-        if name not in _DESCRIPTIONS.get(module, ()):
+        if not _DESCRIPTIONS.fullmatch(f"{module}.{name}"):
             raise pickle.UnpicklingError(f"it names {module}.{name}, which describes no tensor")
         return super().find_class(module, name)
 
 
 class _Blank:
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def __setstate__(self, state: Any) -> None:
-        pass
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
 
 @contextlib.contextmanager
@@ -101,8 +91,7 @@ def damage_named(folder: Path, file: str) -> Iterator[None]:
     try:
         yield
     except (Exception, CheckpointException) as error:  # torch's is not an Exception
-        named = isinstance(error, OSError) and error.filename is not None and not isinstance(error, FileNotFoundError)
-        if named or isinstance(error, MemoryError | torch.OutOfMemoryError):  # permissions, a failing disk: not damage
+        if isinstance(error, PermissionError | MemoryError | torch.OutOfMemoryError):
             raise
         raise DamagedCheckpoint(f"{folder}: the checkpoint is damaged: {file}: {reason_of(error)}") from error
 

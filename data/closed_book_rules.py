@@ -46,6 +46,16 @@ class Asked:
         kinds = {kind_of(answer) for answer in self.answers}
         return next(kind for kind in (AnswerKind.CHOICE, AnswerKind.OPEN, AnswerKind.NUMBER) if kind in kinds)
 
+    @property
+    def right(self) -> list[bool]:
+        """Whether each reply is right."""
+        open_ones = [answer for answer in self.answers if kind_of(answer) is AnswerKind.OPEN]
+        return [
+            exact_match(_answer(reply), self.answers) == 1.0
+            or (bool(open_ones) and sub_em(after_thinking(reply), open_ones) == 1.0)
+            for reply in self.replies
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -55,49 +65,29 @@ class Verdict:
 
 def judge(asked: Sequence[Asked]) -> Verdict:
     """Drop what needs no document; every question must have the same number of replies."""
-    assert len({len(one.replies) for one in asked}) <= 1, "questions with different numbers of replies"
-    habits = _habits(asked)
-    dropped = [one for one in asked if _is_known(one, habits)]
-    kinds = Counter(one.kind for one in asked)
-    gone = Counter(one.kind for one in dropped)
     choices = [one for one in asked if one.kind is AnswerKind.CHOICE]
-    left = {one.id for one in asked} - {one.id for one in dropped}
-    statistics = {
+    words = Counter(normalise_squad(_answer(reply)) for one in choices for reply in one.replies)
+    habits = {word: count / words.total() for word, count in words.items() if kind_of(word) is AnswerKind.CHOICE}
+    dropped = [one for one in asked if _is_known(one, habits)]
+    kinds, gone = Counter(one.kind for one in asked), Counter(one.kind for one in dropped)
+    gone_ids = {one.id for one in dropped}
+    right = [each for one in asked for each in one.right]
+    return Verdict(tuple(one.id for one in dropped), {
         "asked": len(asked),
         "dropped": len(dropped),
         "by_kind": {kind.value: {"asked": kinds[kind], "dropped": gone[kind]} for kind in AnswerKind},
         "choices_before": _golds(choices),
-        "choices_after": _golds([one for one in choices if one.id in left]),
+        "choices_after": _golds([one for one in choices if one.id not in gone_ids]),
         "habits": {word: round(share, 4) for word, share in sorted(habits.items())},
-        "replies_right": round(sum(sum(_right(one)) for one in asked) / max(1, sum(len(a.replies) for a in asked)), 4),
-    }
-    return Verdict(tuple(one.id for one in dropped), statistics)
+        "replies_right": round(sum(right) / max(1, len(right)), 4),
+    })
 
 
 def _is_known(one: Asked, habits: dict[str, float]) -> bool:
-    right = _right(one)
     if one.kind is not AnswerKind.CHOICE:
-        return any(right)
+        return any(one.right)
     chance = max(habits.get(normalise_squad(answer), 0.0) for answer in one.answers) ** len(one.replies)
-    return all(right) and chance <= CHANCE
-
-
-def _right(one: Asked) -> list[bool]:
-    """Whether each reply is right."""
-    searchable = [answer for answer in one.answers if kind_of(answer) is AnswerKind.OPEN]
-    return [
-        exact_match(_answer(reply), one.answers) == 1.0
-        or (bool(searchable) and sub_em(after_thinking(reply), searchable) == 1.0)
-        for reply in one.replies
-    ]
-
-
-def _habits(asked: Sequence[Asked]) -> dict[str, float]:
-    """How often each word is the answer of a reply to a choice question."""
-    words = [
-        normalise_squad(_answer(reply)) for one in asked if one.kind is AnswerKind.CHOICE for reply in one.replies
-    ]
-    return {word: count / len(words) for word, count in Counter(words).items() if kind_of(word) is AnswerKind.CHOICE}
+    return all(one.right) and chance <= CHANCE
 
 
 def _golds(choices: Sequence[Asked]) -> dict[str, int]:

@@ -59,7 +59,8 @@ class DocumentStore:
         try:
             content = self._file(context_id).read_bytes()
         except OSError:
-            raise MissingDocument(f"{self.path}: no {self._absence(context_id)}") from None
+            raise MissingDocument(f"{self.path}: no document {context_id!r}; copy the .docs folder that was written "
+                                  "together with this training data") from None
         if _id_of(content) != context_id:
             raise MissingDocument(f"{self._file(context_id)}: is damaged; copy the folder again, or remove the file "
                                   "and rerun prepare_data")
@@ -70,18 +71,6 @@ class DocumentStore:
 
     def _file(self, context_id: str) -> Path:
         return self.path / context_id[:2] / f"{context_id}.txt"
-
-    def _absence(self, context_id: str) -> str:
-        if (self.path / "index.jsonl").exists():
-            return (f"file of document {context_id!r}: the store was written by an earlier version, as one file; "
-                    "remove the folder and run the command that made it again")
-        if not self.path.is_dir():
-            return "document store; copy the .docs folder along with the training data"
-        return f"document {context_id!r}; use the .docs folder written together with this training data"
-
-
-def _draft(file: Path) -> Path:
-    return file.with_suffix(f".{os.getpid()}.tmp")
 
 
 class DocumentWriter(DocumentStore):
@@ -100,12 +89,13 @@ class DocumentWriter(DocumentStore):
         content = text.encode()
         context_id = _id_of(content)
         file = self._file(context_id)
-        if not file.is_file():
-            self._added.append(file)
+        if context_id not in self:
+            draft = file.with_suffix(f".{os.getpid()}.tmp")
+            self._added += [draft, file]
             with naming(file):
                 file.parent.mkdir(parents=True, exist_ok=True)
-                _draft(file).write_bytes(content)
-                _draft(file).replace(file)
+                draft.write_bytes(content)
+                draft.replace(file)
         return context_id
 
     def __enter__(self) -> DocumentWriter:
@@ -115,7 +105,6 @@ class DocumentWriter(DocumentStore):
         if kind is not None:
             for file in self._added:
                 file.unlink(missing_ok=True)
-                _draft(file).unlink(missing_ok=True)
             for folder in [*{file.parent for file in self._added}, self.path]:
                 with suppress(OSError):  # it holds others, or is none
                     folder.rmdir()

@@ -33,8 +33,7 @@ import re
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
@@ -45,27 +44,20 @@ _PAGE_SUFFIXES = (".html", ".htm", ".xhtml")
 _PAGE_START = re.compile(r"\s*(<\?xml[^>]*>\s*)?<(!doctype\s+html|html)\b", re.I)
 _DECLARED = re.compile(rb"<(?:meta|\?xml)\b[^>]*?(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", re.I)
 _MARKED = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+LINE, PAGE, PARAGRAPH = "line", "page", "paragraph"
 
 
 class DocumentError(MemAgentError):
     """A file or folder that gives no text."""
 
 
-class Unit(StrEnum):
-    """What places in a document are counted in."""
-
-    LINE = "line"
-    PAGE = "page"
-    PARAGRAPH = "paragraph"
-
-
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file's text. ``starts`` has the offset of every line, page or paragraph, in order."""
+    """A file's text. ``starts`` has the offset of every line, page or paragraph, whatever ``unit`` is, in order."""
 
     name: str
     text: str
-    unit: Unit
+    unit: str
     starts: Sequence[int]
     note: str = ""
     """What people should know about how it was read."""
@@ -81,7 +73,7 @@ class Place:
     """Lines, pages or paragraphs ``first`` to ``last`` of a file."""
 
     document: str
-    unit: Unit
+    unit: str
     first: int
     last: int
 
@@ -98,25 +90,16 @@ class Skipped:
     reason: str
 
 
-@dataclass(frozen=True)
 class Documents:
-    """What was read, in order; ``text`` is all of it."""
+    """All documents of a question, as one text."""
 
-    documents: tuple[Document, ...]
-    skipped: tuple[Skipped, ...] = ()
-    text: str = field(init=False, repr=False)
-    _starts: tuple[int, ...] = field(init=False, repr=False)
-    """Where the text of each document begins in ``text``, behind its heading."""
-
-    def __post_init__(self) -> None:
-        pieces, starts, at = [], [], 0
-        for document in self.documents:
-            heading = f"{document.name}\n" if len(self.documents) > 1 else ""
-            starts.append(at + len(heading))
-            pieces.append(heading + document.text)
-            at += len(pieces[-1]) + len(_BETWEEN)
-        object.__setattr__(self, "text", _BETWEEN.join(pieces))
-        object.__setattr__(self, "_starts", tuple(starts))
+    def __init__(self, documents: Sequence[Document], skipped: Sequence[Skipped] = ()) -> None:
+        self.documents, self.skipped = tuple(documents), tuple(skipped)
+        headings = [f"{document.name}\n" if len(self.documents) > 1 else "" for document in self.documents]
+        pieces = [heading + document.text for heading, document in zip(headings, self.documents, strict=True)]
+        self.text = _BETWEEN.join(pieces)
+        ends = accumulate((len(piece) + len(_BETWEEN) for piece in pieces), initial=0)
+        self._starts = [end + len(heading) for end, heading in zip(ends, headings, strict=False)]
 
     def places(self, start: int, end: int) -> tuple[Place, ...]:
         """Where characters ``start`` up to ``end`` of the text came from, one for each file they touch."""
@@ -144,33 +127,29 @@ def read_documents(paths: Sequence[str]) -> Documents:
         elif not Path(path).is_dir():
             documents.setdefault(Path(path).resolve(), read_document(path, Path(path).read_bytes()))
         else:
-            for file in _files(Path(path), set(), skipped):
-                if file.resolve() not in documents:
-                    try:
-                        documents[file.resolve()] = read_document(str(file), file.read_bytes())
-                    except (DocumentError, OSError) as error:
-                        skipped.append(Skipped(str(file), str(error).removeprefix(f"{file}: ")))
+            for file in _files(Path(path), skipped):
+                try:
+                    documents.setdefault(file.resolve(), read_document(str(file), file.read_bytes()))
+                except (DocumentError, OSError) as error:
+                    skipped.append(Skipped(str(file), str(error).removeprefix(f"{file}: ")))
     if not documents:
         why = f"; {skipped[0].name} was skipped: {skipped[0].reason}" if skipped else ""
         raise DocumentError(f"{', '.join(paths)}: no documents{why}")
-    return Documents(tuple(documents.values()), tuple(skipped))
+    return Documents(tuple(documents.values()), skipped)
 
 
-def _files(folder: Path, seen: set[Path], skipped: list[Skipped]) -> Iterator[Path]:
-    """The files below ``folder``, in order; what is hidden is added to ``skipped``, and no folder is read twice."""
+def _files(folder: Path, skipped: list[Skipped]) -> Iterator[Path]:
+    """The files below ``folder``, in order, numbers as numbers; what is hidden is added to ``skipped``."""
 
-    def natural(path: Path) -> list[str | int]:
-        return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
+    def order(path: Path) -> list[list[str | int]]:
+        parts = (re.split(r"(\d+)", part) for part in path.parts)
+        return [[int(word) if word.isdecimal() else word for word in part] for part in parts]
 
-    if folder.resolve() in seen:
-        return
-    seen.add(folder.resolve())
-    for path in sorted(folder.iterdir(), key=natural):
-        if path.name.startswith("."):
+    for path in sorted(folder.rglob("*"), key=order):
+        hidden = [part for part in path.relative_to(folder).parts if part.startswith(".")]
+        if hidden == [path.name]:
             skipped.append(Skipped(str(path), "hidden"))
-        elif path.is_dir():
-            yield from _files(path, seen, skipped)
-        elif path.is_file():
+        elif not hidden and path.is_file():
             yield path
 
 
@@ -179,14 +158,14 @@ def read_document(name: str, content: bytes) -> Document:
     if content[:1024].lstrip(b"\xef\xbb\xbf\0 \t\r\n").startswith(b"%PDF-"):
         return _pdf(name, content)
     if content.startswith(b"PK\x03\x04"):
-        return _by_lines(name, _word(name, content), Unit.PARAGRAPH)
+        return _by_lines(name, _word(name, content), PARAGRAPH)
     if content.startswith(b"{\\rtf"):
         raise DocumentError(f"{name}: RTF is not read; save it as .docx, PDF or text")
     text, encoding = _decoded(name, content)
     note = "" if encoding in ("utf-8", "utf-8-sig", "ascii") else f"read as {encoding}"
     if _is_page(name, text):
-        return _by_lines(name, _page(name, text), Unit.PARAGRAPH, note)
-    return _by_lines(name, text, Unit.LINE, note)
+        return _by_lines(name, _page(name, text), PARAGRAPH, note)
+    return _by_lines(name, text, LINE, note)
 
 
 def _is_page(name: str, text: str) -> bool:
@@ -200,14 +179,13 @@ def _decoded(name: str, content: bytes) -> tuple[str, str]:
 
     declared = _DECLARED.search(content[:4096]) if _is_page(name, content[:4096].decode("latin-1")) else None
     marked = next((encoding for mark, encoding in _MARKED.items() if content.startswith(mark)), "")
-    if not marked and b"\0" in content[: 2**16]:
-        raise DocumentError(f"{name}: not a text, PDF, HTML or Word file")
-    for encoding in filter(None, (marked, declared and declared[1].decode(), "utf-8", detect(content).lower())):
-        try:
-            return content.decode(encoding), encoding.lower()
-        except (ValueError, LookupError):  # a page may name an encoding that is not its own
-            continue
-    raise DocumentError(f"{name}: neither text in a known encoding nor a PDF, HTML or Word file")
+    if marked or b"\0" not in content[: 2**16]:
+        for encoding in filter(None, (marked, declared and declared[1].decode(), "utf-8", detect(content).lower())):
+            try:
+                return content.decode(encoding), encoding.lower()
+            except (ValueError, LookupError):  # a page may name an encoding that is not its own
+                continue
+    raise DocumentError(f"{name}: not a text, PDF, HTML or Word file")
 
 
 def _page(name: str, page: str) -> str:
@@ -237,33 +215,26 @@ def _word(name: str, content: bytes) -> str:
 
 def _pdf(name: str, content: bytes) -> Document:
     from pypdf import PdfReader
-    from pypdf.errors import FileNotDecryptedError
 
     try:
         pages = [_clean(page.extract_text()).strip("\n") for page in PdfReader(io.BytesIO(content)).pages]
-    except FileNotDecryptedError:
-        raise DocumentError(f"{name}: encrypted; save it without a password first") from None
-    except Exception as error:  # a damaged file: KeyError, RecursionError and AttributeError among others
+    except Exception as error:  # encrypted or damaged: pypdf's own, KeyError, RecursionError and AttributeError
         raise DocumentError(f"{name}: cannot be read ({reason_of(error)})") from None
     blank = sum(not page.strip() for page in pages)
     if blank == len(pages):
         raise DocumentError(f"{name}: no text on its {len(pages)} page(s), a scan perhaps; run OCR over it first")
     starts = [0, *accumulate(len(page) + len(_BETWEEN) for page in pages[:-1])]
     note = f"{blank} of {len(pages)} pages hold no text; scans need OCR first" if blank else ""
-    return Document(name, _BETWEEN.join(pages), Unit.PAGE, starts, note)
+    return Document(name, _BETWEEN.join(pages), PAGE, starts, note)
 
 
-def _by_lines(name: str, text: str, unit: Unit, note: str = "") -> Document:
+def _by_lines(name: str, text: str, unit: str, note: str = "") -> Document:
     """A document whose units are lines, or the lines with something on them."""
     text = _clean(text)
     if not text.strip():
         raise DocumentError(f"{name}: holds no text")
-    return Document(name, text, unit, list(_line_starts(text, unit)), note)
-
-
-def _line_starts(text: str, unit: Unit) -> Iterator[int]:
-    pattern = r"^" if unit is Unit.LINE else r"^(?=.*\S)"
-    return (line.start() for line in re.finditer(pattern, text, re.M))
+    starts = [line.start() for line in re.finditer(r"^" if unit == LINE else r"^(?=.*\S)", text, re.M)]
+    return Document(name, text, unit, starts, note)
 
 
 def _clean(text: str) -> str:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..system.errors import MemAgentError, reason_of
+from ..system.errors import reason_of
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
 from .lengths import INDEX_ONLY_ABOVE, LENGTHS, eval_name, parse_lengths
@@ -24,28 +24,23 @@ DATASET = "BytedTsinghua-SIA/hotpotqa"
 
 def download(dataset: str, revision: str | None, lengths: Sequence[int], output: Path) -> None:
     """Fetch what is missing; with no ``lengths`` all that the dataset has of ``LENGTHS``. Raises DataError."""
-    from huggingface_hub import HfApi, snapshot_download  # slow to import, and reads HF_ENDPOINT when it is
+    from huggingface_hub import snapshot_download  # slow to import, and reads HF_ENDPOINT when it is
 
+    names = [eval_name(n) for n in lengths or LENGTHS]
+    if made := [name for name in names if (output / name).exists() and name in Manifest(output).files]:
+        raise DataError(f"{output / made[0]}: was made by synthesize; choose another folder")
     try:
-        there = HfApi().list_repo_files(dataset, repo_type="dataset", revision=revision)
-        offered = [n for n in sorted({*LENGTHS, *lengths}) if eval_name(n) in there]
-        wanted = list(lengths or offered or LENGTHS)
-        if absent := [n for n in wanted if n not in offered]:
-            has = " ".join(map(str, offered)) or "(none)"
-            raise DataError(f"{dataset} has no {eval_name(absent[0])}; it has the lengths {has}")
-        names = [eval_name(n) for n in wanted]
-        if made := [name for name in names if (output / name).exists() and name in Manifest(output).files]:
-            raise DataError(f"{output / made[0]}: was made by synthesize; choose another folder")
         snapshot_download(dataset, repo_type="dataset", revision=revision, allow_patterns=names, local_dir=output)
-    except MemAgentError:
-        raise
     except Exception as error:  # the hub client raises its own, HTTP, file and value errors alike
         hint = "HF_ENDPOINT and HF_TOKEN say where and as whom"
         raise DataError(f"{dataset}: {reason_of(error)} ({hint}); run again to continue") from None
-    for n in wanted:
+    there = [n for n in lengths or LENGTHS if (output / eval_name(n)).is_file()]
+    for n in there:
         print(f"{output / eval_name(n)}: there")
         if n > INDEX_ONLY_ABOVE and not any((output / name).is_file() for name in RAW_NAMES):
             print(f"{output / eval_name(n)}: names documents of HotpotQA's {RAW_NAMES[0]}; put that file beside it")
+    if not there or (lengths and there != list(lengths)):
+        raise DataError(f"{dataset} has not all of {', '.join(names)}")
 
 
 @one_line_errors("the same command continues with what is missing")

@@ -20,7 +20,7 @@ INDEX_ONLY_ABOVE = 10_000
 Curriculum = tuple[tuple[int, float], ...]
 
 
-def eval_name(length: int) -> str:
+def eval_name(length: int | str) -> str:
     return f"eval_{length}.json"
 
 
@@ -37,15 +37,15 @@ def parse_curriculum(text: str) -> Curriculum:
     """Raises DataError."""
     parts = [word.partition(":") for word in text.split()]
     try:
-        lengths = [int(length) for length, _, _ in parts]
-        shares = [float(share) if colon else 1 / len(parts) for _, colon, share in parts]
+        curriculum = tuple((int(length), float(share) if colon else 1 / len(parts)) for length, colon, share in parts)
     except ValueError:
-        lengths, shares = [], []
-    if not lengths or min(lengths) < 1 or len(set(lengths)) < len(lengths):
+        curriculum = ()
+    lengths, shares = {length for length, _ in curriculum}, [share for _, share in curriculum]
+    if not lengths or min(lengths) < 1 or len(lengths) < len(parts):
         raise DataError(f"documents {text!r}: allowed: different numbers, perhaps with shares: 50:0.5 200:0.5")
-    if not all(share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
+    if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
         raise DataError(f"documents {text!r}: the shares must be above 0 and add up to 1")
-    return tuple(zip(lengths, shares, strict=True))
+    return curriculum
 
 
 def lengths_of(curriculum: Curriculum, rows: int) -> list[int]:

@@ -43,14 +43,12 @@ class Manifest:
 
     def has(self, name: str, source: Mapping[str, Any]) -> bool:
         """Whether the file is there, whole and from this source. Raises DataError if it is there otherwise."""
-        path, entry = self.folder / name, self.files.get(name)
+        path, entry = self.folder / name, self.files.get(name, {"source": {}})
         if not path.exists():
             return False
-        if entry is None:
-            raise DataError(f"{path}: is there, but {MANIFEST} does not say from where; remove or move it")
         if (there := entry["source"]) != source:
             differing = next(key for key in {**there, **source} if there.get(key, ...) != source.get(key, ...))
-            raise DataError(f"{path}: was made with another {differing}; remove it, or choose another folder")
+            raise DataError(f"{path}: {MANIFEST} has another {differing} for it; remove it, or choose another folder")
         if sha256_of(path) != entry["sha256"]:
             raise DataError(f"{path}: is damaged (not the SHA-256 in {MANIFEST}); remove it and run again")
         return True
@@ -61,18 +59,11 @@ class Manifest:
         with replacing(self.folder / name) as file:
             yield file
             file.flush()
-            self._enter(name, Path(file.name), source, **more)
-
-    def move_in(self, path: Path, name: str, source: Mapping[str, Any]) -> None:
-        """Move a finished file here under its name, and enter it."""
-        self._enter(name, path, source)
-        path.replace(self.folder / name)
-
-    def _enter(self, name: str, path: Path, source: Mapping[str, Any], **more: Any) -> None:
-        entry = {"source": dict(source), "sha256": sha256_of(path), "bytes": path.stat().st_size, **more}
-        self.files = dict(sorted((self.files | {name: entry}).items()))
-        content = orjson.dumps({"files": self.files}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        write_atomically(self.folder / MANIFEST, content)
+            path = Path(file.name)
+            entry = {"source": dict(source), "sha256": sha256_of(path), "bytes": path.stat().st_size, **more}
+            self.files = dict(sorted((self.files | {name: entry}).items()))
+            content = orjson.dumps({"files": self.files}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+            write_atomically(self.folder / MANIFEST, content)
 
 
 @contextmanager

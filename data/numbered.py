@@ -28,7 +28,7 @@ from typing import Any
 import orjson
 
 from .manifest import MANIFEST, Manifest, sha256_of
-from .pool import Skip, read_questions
+from .pool import read_questions
 from .questions import assemble
 from .rows import DataError, open_file
 
@@ -43,22 +43,15 @@ class Corpus:
     def __init__(self, data_root: Path, eval_file: str) -> None:
         """Raises DataError: it is not there, or not that one."""
         self.path = data_root / CORPUS
-        entry = Manifest(data_root).files.get(eval_file, {})
-        if "corpus" not in entry:
-            raise DataError(
-                f"{data_root / eval_file}: {MANIFEST} does not say which {CORPUS} its documents are lines of; copy "
-                "all three from the folder where it was made, or synthesise it"
-            )
-        if not self.path.is_file():
-            raise DataError(f"{self.path}: no such file; copy it along with {eval_file}, or synthesise again")
-        if sha256_of(self.path) != entry["corpus"].get("sha256"):
-            raise DataError(f"{self.path}: is not the corpus {eval_file} was made with; copy both from one place")
-        with self.path.open("rb") as lines:
-            self._documents: list[str] = [orjson.loads(line) for line in lines]
+        made_with = Manifest(data_root).files.get(eval_file, {}).get("corpus", {}).get("sha256")
+        if not self.path.is_file() or sha256_of(self.path) != made_with:
+            raise DataError(f"{self.path}: is not there, or by {MANIFEST} not the corpus of {eval_file}; copy all "
+                            "three from where they were made, or synthesise again")
+        self._documents = list(map(orjson.loads, self.path.read_bytes().splitlines()))
 
     def context(self, entry: Mapping[str, Any]) -> str:
         """The document of an entry. Raises DataError."""
-        return _assembled(self._documents, entry["documents"], "documents", self.path)
+        return _assembled(self._documents, entry, "documents", self.path)
 
 
 def find_raw(data_root: Path) -> Path:
@@ -75,28 +68,30 @@ class RawFile:
     def __init__(self, path: Path) -> None:
         """Raises DataError: it cannot be read."""
         self.path = path
-        questions = [None if isinstance(row, Skip) else row for _, row in read_questions(path)]
-        self.rows = [(question.id, question.question) if question else ("", "") for question in questions]
-        """Id and question of each; blank where a row asks none that can be used."""
-        self._documents = sorted({paragraph.document for question in questions if question
+        self._questions = list(read_questions(path))
+        self._documents = sorted({paragraph.document for question in filter(None, self._questions)
                                   for paragraph in question.paragraphs})
 
     def context(self, entry: Mapping[str, Any]) -> str:
         """The document of an entry. Raises DataError."""
-        text = _assembled(self._documents, entry["context"], "context", self.path)
-        index = entry.get("index")
-        if type(index) is not int or not 0 <= index < len(self.rows):
-            raise DataError(f"its `index` is {index!r}, which is no row of {self.path}; fetch both again")
-        if self.rows[index][1] != entry["input"]:
-            raise DataError(f"{self.path} asks something else in row {index + 1}; put HotpotQA's {RAW_NAMES[0]} there")
-        return text
+        self.id_of(entry.get("index"), entry["input"])
+        return _assembled(self._documents, entry, "context", self.path)
+
+    def id_of(self, index: Any, asked: Any) -> str:
+        """The id of row ``index``, which asks the question ``asked``. Raises DataError."""
+        question = self._questions[index] if type(index) is int and 0 <= index < len(self._questions) else None
+        if question is None or question.question != asked:
+            raise DataError(f"its `index` {index!r} is no row of HotpotQA's {RAW_NAMES[0]}, or {self.path} asks "
+                            "otherwise there; use the official file")
+        return question.id
 
 
-def _assembled(documents: list[str], numbers: Any, name: str, path: Path) -> str:
-    if not numbers or not all(type(number) is int and 0 <= number < len(documents) for number in numbers):
+def _assembled(documents: list[str], entry: Mapping[str, Any], name: str, path: Path) -> str:
+    try:
+        return assemble(documents[number] for number in entry[name])
+    except (IndexError, TypeError):
         raise DataError(f"its `{name}` is no list of numbers below {len(documents)}, the documents of {path}; fetch "
-                        "or make both anew")
-    return assemble(documents[number] for number in numbers)
+                        "or make both anew") from None
 
 
 def published_ids(published: Path, raw: Path) -> tuple[str, ...]:
@@ -105,23 +100,13 @@ def published_ids(published: Path, raw: Path) -> tuple[str, ...]:
     ``published`` is any ``eval_<n>.json`` or the parquet of the development rows. Raises DataError: it names no rows,
     or ``raw`` asks other questions there.
     """
-    rows = RawFile(raw).rows
-    ids: dict[str, None] = {}
-    for row in open_file(published).rows:
-        fields = row.fields or {}
-        extra = fields.get("extra_info")
-        source = extra if isinstance(extra, Mapping) else fields
-        index, asked = source.get("index"), source.get("question", fields.get("input"))
-        if type(index) is not int or not isinstance(asked, str):
-            raise DataError(f"{published}: {row.where} has no `index` and `input`; give a published eval_<n>.json or "
-                            "hotpotqa_dev.parquet")
-        row_id, question = rows[index] if 0 <= index < len(rows) else ("", "")
-        if question != asked:
-            raise DataError(f"{published}: {row.where} asks row {index + 1} of HotpotQA's {RAW_NAMES[0]}, which {raw} "
-                            "asks otherwise or lacks; give that file as the raw one")
-        if row_id in ids:
-            raise DataError(f"{published}: names row {index + 1} twice; fetch it again")
-        ids[row_id] = None
-    if not ids:
-        raise DataError(f"{published}: names no questions; give a published eval_<n>.json")
+    rows, ids = RawFile(raw), list[str]()
+    for row in open_file(published):
+        source = row.fields.get("extra_info") or row.fields
+        try:
+            ids.append(rows.id_of(source.get("index"), source.get("question", source.get("input"))))
+        except DataError as error:
+            raise DataError(f"{published}: {row.where}: {error}") from None
+    if not ids or len(set(ids)) < len(ids):
+        raise DataError(f"{published}: names no questions, or one twice; give a published eval_<n>.json")
     return tuple(ids)

@@ -16,47 +16,22 @@ Invariants:
 - ids are unique: of two rows with one id the second is a bad row. Bad rows are skipped, named and counted, and sound
   rows of no use are counted by reason.
 
-Texts are Arrow arrays, not a Python object each: forked worker processes share them, as reading touches no reference
-counts. Memory is about 1.2 KB per document and 1 KB per question.
+Memory is about 1 KB per document and 1 KB per question.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 
-import pyarrow as pa
-
-from ..rewards.qa_metrics import normalise_squad
 from .questions import Impossible, Question, fact_titles, read_question, spaced_documents
-from .rows import BadRow, BadRows, DataError, open_file
+from .rows import BadRow, BadRows, DataError, SourceRow, open_file
 
-
-class Skip(StrEnum):
-    """Why a sound row is of no use."""
-
-    IMPOSSIBLE = "marked as impossible to answer"
-    GOLD_ABSENT = "with a supporting document that is not among its paragraphs"
-
-
-class Pool:
-    """Documents by number, with their words in SQuAD form between blanks, for the search of answers."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = pa.array(texts, pa.large_string())
-        self._words = pa.array((f" {normalise_squad(text)} " for text in texts), pa.large_string())
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-    def __getitem__(self, number: int) -> str:
-        return self._texts[number].as_py()
-
-    def words(self, number: int) -> str:
-        return self._words[number].as_py()
+IMPOSSIBLE = "marked as impossible to answer"
+GOLD_ABSENT = "with a supporting document that is not among its paragraphs"
+"""Why sound rows are of no use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +42,13 @@ class PoolQuestion:
     question: str
     answers: tuple[str, ...]
     gold: tuple[int, ...]
-    row: tuple[int, ...]
-    """The paragraphs of its row in the order of the data."""
-    supporting: tuple[str, ...]
+    paragraphs: tuple[int, ...]
+    """Those of its row in the order of the data, then those of its article."""
+    supporting: tuple[str, ...] = ()
     evidence: tuple[int, ...] = ()
     """The document of every supporting fact, in the order in which the data names the facts, with repetitions; none
     where a fact is in no gold document, as its row marks paragraphs that are no evidence of it."""
-    article: tuple[int, ...] = ()
-    """All paragraphs of its article: one tuple for all questions of it."""
-
-    @property
-    def paragraphs(self) -> tuple[int, ...]:
-        """Those of its row, then those of its article."""
-        return tuple(dict.fromkeys([*self.row, *self.article]))
+    article: str = ""
 
     @property
     def own(self) -> tuple[int, ...]:
@@ -89,92 +58,89 @@ class PoolQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Corpora:
-    pool: Pool
+    documents: tuple[str, ...]
     questions: tuple[PoolQuestion, ...]
     skipped: Counter[str]
     """Rows that are no questions, by reason."""
 
 
-def load_corpora(paths: Sequence[Path], as_published: bool = False, strict: bool = False) -> Corpora:
+def load_corpora(paths: Sequence[Path], as_published: bool = False) -> Corpora:
     """Read raw files; ``as_published``: every paragraph, blank ones as well, its sentences joined as they are.
 
-    Raises:
-        DataError: a file is missing, damaged or of no known kind, or there is no question at all.
-        NoGoodRows: a row is bad, and ``strict`` is asked for.
+    Raises DataError: a file is missing, damaged or of no known kind, or there is no question at all.
     """
-    bad = BadRows("raw files", strict=strict)
+    bad, skipped = BadRows("raw files"), Counter[str]()
     numbers: dict[str, int] = {}
-    skipped: Counter[str] = Counter()
-    questions: dict[str, tuple[PoolQuestion, str]] = {}
+    questions: dict[str, PoolQuestion] = {}
     places: dict[str, str] = {}
     articles: dict[str, dict[int, None]] = {}
-    for path in paths:
-        for where, read in read_questions(path, bad):
-            question = read if isinstance(read, Skip) else _usable(read, blank_too=as_published)
-            if isinstance(question, Skip):
-                skipped[question] += 1
+    for path, row in ((each, row) for each in paths for row in open_file(each)):
+        try:
+            read = _raw_question(row)
+            question = read and _usable(read, blank_too=as_published)
+            if question is None:
+                skipped[GOLD_ABSENT if read else IMPOSSIBLE] += 1
                 continue
-            if question.id in questions:
-                bad.add(f"{path}, {where}: its id is there already ({question.id}, {places[question.id]}); remove one")
-                continue
+            if question.id in places:
+                raise BadRow(f"its id is there already ({question.id}, {places[question.id]}); remove one")
             if not question.paragraphs:
-                bad.add(f"{path}, {where}: no paragraph has any text; expected a row of HotpotQA, MuSiQue or SQuAD")
-                continue
-            plain = [paragraph.document for paragraph in question.paragraphs]
-            texts = plain if as_published else spaced_documents(question.paragraphs)
-            row = [numbers.setdefault(text, len(numbers)) for text in texts]
-            if question.article:
-                articles.setdefault(question.article, {}).update(dict.fromkeys(row))
-            questions[question.id] = _pool_question(question, row), question.article
-            places[question.id] = f"{path.name} {where}"
+                raise BadRow("no paragraph has any text; expected a row of HotpotQA, MuSiQue or SQuAD")
+        except BadRow as error:
+            bad.add(f"{path}, {row.where}: {error}")
+            continue
+        plain = [paragraph.document for paragraph in question.paragraphs]
+        texts = plain if as_published else spaced_documents(question.paragraphs)
+        found = _pool_question(question, [numbers.setdefault(text, len(numbers)) for text in texts])
+        if found.article:
+            articles.setdefault(found.article, {}).update(dict.fromkeys(found.paragraphs))
+        questions[found.id], places[found.id] = found, f"{path.name} {row.where}"
     bad.tell_rest()
     if bad.count:
         skipped["bad rows"] = bad.count
     if not questions:
         raise DataError(f"{', '.join(map(str, paths))}: no question that can be used among {skipped.total()} rows")
     neighbours = {article: tuple(found) for article, found in articles.items()}
-    found = tuple(replace(question, article=neighbours.get(article, ())) for question, article in questions.values())
-    return Corpora(Pool(numbers), found, skipped)
+    return Corpora(tuple(numbers), tuple(
+        replace(each, paragraphs=tuple(dict.fromkeys([*each.paragraphs, *neighbours.get(each.article, ())])))
+        for each in questions.values()
+    ), skipped)
 
 
-def _usable(question: Question, blank_too: bool) -> Question | Skip:
-    """The question with its paragraphs that have text, or all of them."""
+def _usable(question: Question, blank_too: bool) -> Question | None:
+    """The question with its paragraphs that have text, or all of them; None where a gold one is not among them."""
     kept = tuple(paragraph for paragraph in question.paragraphs if any(map(str.strip, paragraph.sentences)))
     gold = {paragraph.title for paragraph in kept if paragraph.gold}
     if kept and not (gold and gold.issuperset(question.supporting)):
-        return Skip.GOLD_ABSENT
+        return None
     return question if kept and blank_too else replace(question, paragraphs=kept)
 
 
 def _pool_question(question: Question, numbers: Sequence[int]) -> PoolQuestion:
     first: dict[str | None, int] = {}
-    gold: dict[int, None] = {}
     for number, paragraph in zip(numbers, question.paragraphs, strict=True):
         first.setdefault(paragraph.title, number)
-        if paragraph.gold:
-            gold[number] = None
+    gold = dict.fromkeys(n for n, paragraph in zip(numbers, question.paragraphs, strict=True) if paragraph.gold)
     facts = fact_titles(question.extras.get("supporting_facts")) or ()
     evidence = tuple(first[title] for title in facts) if all(first.get(title) in gold for title in facts) else ()
-    row = tuple(dict.fromkeys(numbers))
-    return PoolQuestion(
-        question.id, question.question, question.answers, tuple(gold), row, question.supporting, evidence
-    )
+    return PoolQuestion(question.id, question.question, question.answers, tuple(gold), tuple(dict.fromkeys(numbers)),
+                        question.supporting, evidence, question.article)
 
 
-def read_questions(path: Path, bad: BadRows | None = None) -> Iterator[tuple[str, Question | Skip]]:
-    """Every row of a file with where it stands; bad ones go to ``bad``. Raises DataError, of a bad row without it."""
-    for row in open_file(path).rows:
+def _raw_question(row: SourceRow) -> Question | None:
+    """The question of a row; None where it is marked as impossible. Raises BadRow."""
+    try:
+        question = read_question(row.fields)
+    except Impossible:
+        return None
+    if fact_titles(question.extras.get("supporting_facts")) is None:
+        raise BadRow("supporting_facts is neither titles, pairs of title and sentence, nor two columns")
+    return question
+
+
+def read_questions(path: Path) -> Iterator[Question | None]:
+    """Every row of a file, None where it is marked as impossible. Raises DataError, of a bad row as well."""
+    for row in open_file(path):
         try:
-            if row.fields is None:
-                raise BadRow(row.problem)
-            question: Question | Skip = read_question(row.fields)
-            if isinstance(question, Question) and fact_titles(question.extras.get("supporting_facts")) is None:
-                raise BadRow("supporting_facts is neither titles, pairs of title and sentence, nor two columns")
-        except Impossible:
-            question = Skip.IMPOSSIBLE
+            yield _raw_question(row)
         except BadRow as error:
-            if bad is None:
-                raise DataError(f"{path}: {row.where}: {error}") from None
-            bad.add(f"{path}, {row.where}: {error}")
-            continue
-        yield row.where, question
+            raise DataError(f"{path}: {row.where}: {error}") from None

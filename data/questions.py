@@ -21,7 +21,7 @@ A worked example, of which all shapes of HotpotQA give the same::
        document "Document 1:\\nAnn\\nAnn is. She was.\\n\\nDocument 2:\\nBob\\nBob is."
     -> {"prompt": "Who?", "label": "Ann", "metadata": {"ground_truth": ["Ann"], "context": "Document 1:\\n...", ...}}
 
-A question, its answers and, unless none is needed, its document are not blank; answers keep the order of the data
+A question and its answers are not blank, nor is its document if it has one; answers keep the order of the data
 without duplicates. A row that cannot meet this raises ``BadRow``.
 """
 
@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import pairwise
@@ -39,9 +40,9 @@ import orjson
 from .document_store import DocumentStore, MissingDocument, document_id
 from .rows import BadRow
 
+INLINE_CHARS = 20_000
+"""Documents up to so many characters stay in their training row."""
 _KEPT = ("id", "level", "type", "supporting_facts", "task")
-_OWN_FIELDS = ("prompt", "label", "metadata")
-_NO_DOCUMENT = "context is missing; only prepare --no-context takes questions without a document"
 
 
 class Impossible(BadRow):
@@ -82,11 +83,6 @@ class Question:
         given = self.extras.get("id")
         return hashlib.sha256(self.question.encode()).hexdigest()[:16] if given is None else str(given)
 
-    @property
-    def document(self) -> str:
-        """What is to be read; empty for a question without a document."""
-        return self.context or assemble(spaced_documents(self.paragraphs))
-
 
 def assemble(texts: Iterable[str]) -> str:
     """One text of all documents, numbered from 1."""
@@ -102,20 +98,12 @@ def spaced_documents(paragraphs: Sequence[Paragraph]) -> list[str]:
         ("He saw", ' "Go!', '" twice.')  ->  He saw "Go!" twice.        HotpotQA
         ("Ann is.", "She was.")          ->  Ann is. She was.           2WikiMultiHopQA
     """
-    joints = [
-        _are_apart(before, after)
-        for paragraph in paragraphs for before, after in pairwise(filter(None, paragraph.sentences))
-    ]
-    if 2 * sum(joints) >= len(joints):
-        return [paragraph.document for paragraph in paragraphs]
-    return [replace(paragraph, sentences=_spaced(paragraph.sentences)).document for paragraph in paragraphs]
-
-
-def _spaced(sentences: Iterable[str]) -> tuple[str, ...]:
-    spaced: list[str] = []
-    for sentence in filter(None, sentences):
-        spaced.append(sentence if not spaced or _are_apart(spaced[-1], sentence) else f" {sentence}")
-    return tuple(spaced)
+    texts = [list(filter(None, paragraph.sentences)) for paragraph in paragraphs]
+    joints = [_are_apart(*joint) for sentences in texts for joint in pairwise(sentences)]
+    if 2 * sum(joints) < len(joints):
+        texts = [[*sentences[:1], *(after if _are_apart(before, after) else f" {after}"
+                                    for before, after in pairwise(sentences))] for sentences in texts]
+    return [replace(one, sentences=tuple(text)).document for one, text in zip(paragraphs, texts, strict=True)]
 
 
 def _are_apart(before: str, after: str) -> bool:
@@ -123,46 +111,40 @@ def _are_apart(before: str, after: str) -> bool:
 
 
 # --- training rows ---------------------------------------------------------------------------------------------------
-def is_own_row(fields: Mapping[str, Any]) -> bool:
-    """Whether it is a training row already."""
-    return "prompt" in fields and "metadata" in fields and "reward_model" not in fields
-
-
-def own_row(
-    fields: Mapping[str, Any], needs_document: bool = True, store: DocumentStore | None = None
-) -> tuple[dict[str, Any], str | None]:
-    """A training row of this pack, unchanged, and its document if that is in ``store``.
+def training_row(fields: Mapping[str, Any], store: DocumentStore | None) -> tuple[dict[str, Any], str | None]:
+    """The training row of a row of any data set, or of one that is a training row already, and its document if that
+    is not inline; ``store`` has the documents that training rows name.
 
     Raises:
-        BadRow: it lacks a question, an answer or a document.
+        BadRow: it lacks a question or an answer, or a field of it cannot be read.
         MissingDocument: it names a document that is in no store.
     """
+    if "prompt" not in fields or "metadata" not in fields or "reward_model" in fields:
+        return row_of(read_question(fields))
     metadata = fields["metadata"]
     if not isinstance(metadata, Mapping):
         raise BadRow(f"metadata is {_kind(metadata)}, expected an object")
     _text(_chat_text(fields["prompt"]), "prompt")
     _answers("metadata.ground_truth", metadata.get("ground_truth"))
-    given = [name for name in ("context", "context_id") if metadata.get(name) is not None]
-    for name in given:
-        _text(metadata[name], f"metadata.{name}")
-    if needs_document and not given:
-        raise BadRow(f"metadata.{_NO_DOCUMENT}")
-    row = {name: fields[name] for name in _OWN_FIELDS if name in fields}
-    if given != ["context_id"]:
-        return row, None
-    if store is None:
-        raise MissingDocument("rows name documents by id; convert their file by --input, with its .docs folder")
-    return row, store.get(metadata["context_id"])
+    context, context_id = metadata.get("context"), metadata.get("context_id")
+    row = {name: fields[name] for name in ("prompt", "label", "metadata") if name in fields}
+    if context is not None:
+        _text(context, "metadata.context")
+    elif context_id is not None:
+        if store is None:
+            raise MissingDocument("rows name documents by id; convert their file by --input, with its .docs folder")
+        return row, store.get(context_id)
+    return row, None
 
 
-def row_of(question: Question, inline_chars: int) -> tuple[dict[str, Any], str | None]:
-    """The training row of a question, and its document if that is longer than ``inline_chars``."""
-    document = question.document
+def row_of(question: Question) -> tuple[dict[str, Any], str | None]:
+    """The training row of a question, and its document if that is not inline."""
+    document = question.context or assemble(spaced_documents(question.paragraphs))
     metadata = {"ground_truth": question.answers} | ({"context": document} if document else {}) | question.extras
     if question.supporting and "supporting_facts" not in metadata:
         metadata["supporting"] = question.supporting
     row = {"prompt": question.question, "label": question.answers[0], "metadata": metadata}
-    if len(document) <= inline_chars:
+    if len(document) <= INLINE_CHARS:
         return row, None
     del metadata["context"]
     metadata["context_id"] = document_id(document)
@@ -170,27 +152,20 @@ def row_of(question: Question, inline_chars: int) -> tuple[dict[str, Any], str |
 
 
 # --- data sets -------------------------------------------------------------------------------------------------------
-def read_question(fields: Mapping[str, Any], needs_document: bool = True) -> Question:
+def read_question(fields: Mapping[str, Any]) -> Question:
     """The question of a row of any data set. Raises BadRow."""
     if not any(name in fields for name in ("question", "answer", "reward_model")):
-        raise BadRow(
-            "fits no known schema; expected {question, answer or answers, context: a text, texts or paragraphs}, rows "
-            "of HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD, MemAgent's {prompt, context, reward_model}, or this "
-            "pack's {prompt, label, metadata}"
-        )
+        raise BadRow("fits no known schema; expected {question, answer or answers, context}, rows of HotpotQA, "
+                     "2WikiMultiHopQA, MuSiQue or SQuAD, or MemAgent's {prompt, context, reward_model}")
     fields = {name: value for name, value in _flashrag(fields).items() if value is not None}
-    if needs_document and "context" not in fields and "paragraphs" not in fields:
-        raise BadRow(_NO_DOCUMENT)
     extras = {name: fields[name] for name in _KEPT if name in fields}
     if "id" not in extras and "_id" in fields:  # the original HotpotQA files
         extras = {"id": fields["_id"]} | extras
-    if "task" in extras:
-        _text(extras["task"], "task")
     if "reward_model" in fields:
         return _memagent(fields, extras)
     listed = fields.get("answers")
     is_squad = isinstance(listed, dict)
-    texts = _member(listed, "text") if is_squad else listed
+    texts = listed.get("text") if isinstance(listed, dict) else listed
     if fields.get("is_impossible") is True or fields.get("answerable") is False or (is_squad and texts == []):
         raise Impossible("marked as impossible to answer")
     answers = _answers("answer", fields.get("answer"), texts, fields.get("answer_aliases"))
@@ -202,13 +177,13 @@ def read_question(fields: Mapping[str, Any], needs_document: bool = True) -> Que
     if given is None:
         return found
     if not isinstance(given, str):
-        facts = fact_titles(extras.get("supporting_facts")) or ()
-        paragraphs, supporting = _paragraphs(given, name, tuple(dict.fromkeys(facts)))
+        paragraphs, supporting = _paragraphs(given, name, fact_titles(extras.get("supporting_facts")) or ())
         return replace(found, paragraphs=paragraphs, supporting=supporting)
-    if not is_squad or not fields.get("title"):
-        return replace(found, context=_text(given, name))
-    title, text = _text(fields["title"], "title"), _text(given, name)
-    return replace(found, context=text, paragraphs=(Paragraph(title, (text,)),), supporting=(title,), article=title)
+    context, title = _text(given, name), str(fields.get("title") or "")
+    if not is_squad or not title:
+        return replace(found, context=context)
+    return replace(found, context=context, paragraphs=(Paragraph(title, (context,)),), supporting=(title,),
+                   article=title)
 
 
 def fact_titles(supporting_facts: Any) -> tuple[str, ...] | None:
@@ -236,12 +211,11 @@ def _flashrag(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _memagent(fields: Mapping[str, Any], extras: dict[str, Any]) -> Question:
-    question = _chat_text(fields.get("prompt")) or _member(fields.get("extra_info"), "question")
+    asked = _chat_text(fields.get("prompt")) or _mapping(fields.get("extra_info")).get("question")
+    golds = _mapping(fields["reward_model"]).get("ground_truth")
     return Question(
-        _text(question, "prompt (and extra_info.question)"),
-        _answers("reward_model.ground_truth", _member(fields["reward_model"], "ground_truth")),
-        _text(fields["context"], "context") if "context" in fields else "",
-        extras=extras,
+        _text(asked, "prompt (and extra_info.question)"), _answers("reward_model.ground_truth", golds),
+        _text(fields["context"], "context") if "context" in fields else "", extras=extras,
     )
 
 
@@ -254,22 +228,22 @@ def _paragraphs(value: Any, name: str, titles: tuple[str, ...]) -> tuple[tuple[P
             raise BadRow(f"{name} has no title and sentences lists of equal length") from None
     if not isinstance(value, list):
         raise BadRow(f"{name} is {_kind(value)}, expected a text, a list of texts or paragraphs")
-    marked = any(isinstance(entry, dict) and entry.get("is_supporting") is not None for entry in value)
+    marks = [_mapping(entry).get("is_supporting") for entry in value]
+    are_marked = any(mark is not None for mark in marks)
     found = []
-    for entry in value:
+    for entry, mark in zip(value, marks, strict=True):
         title, sentences = _title_and_sentences(entry, name)
-        gold = isinstance(entry, dict) and entry.get("is_supporting") is True if marked else not titles
-        found.append(Paragraph(title, sentences, gold or (not marked and title in titles)))
+        found.append(Paragraph(title, sentences, mark is True if are_marked else not titles or title in titles))
     if not any(paragraph.document.strip() for paragraph in found):
         raise BadRow(f"{name} is blank")
-    if marked:
-        titles = tuple(dict.fromkeys(p.title for p in found if p.gold and p.title is not None))
-    return tuple(found), titles
+    if are_marked:
+        titles = tuple(p.title for p in found if p.gold and p.title is not None)
+    return tuple(found), tuple(dict.fromkeys(titles))
 
 
 def _title_and_sentences(entry: Any, name: str) -> tuple[str | None, tuple[str, ...]]:
     title: Any = None
-    text: Any = [None]
+    text: Any = None
     match entry:
         case str():
             text = entry
@@ -277,31 +251,23 @@ def _title_and_sentences(entry: Any, name: str) -> tuple[str | None, tuple[str, 
             pass
         case {"text": text} | {"paragraph_text": text} | {"sentences": text}:
             title = entry.get("title")
-    sentences = tuple(text) if isinstance(text, list) else ("" if text is None else text,)
+    sentences = tuple(text) if isinstance(text, list) else (text,)
     if not isinstance(title, str | None) or not all(isinstance(sentence, str) for sentence in sentences):
         raise BadRow(f"{name} holds a paragraph that is neither a text nor a title with a text or a list of sentences")
     return title, sentences
 
 
 # --- fields ----------------------------------------------------------------------------------------------------------
-def _member(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else None
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _chat_text(prompt: Any) -> Any:
-    """What the user says in chat messages, whose content may come in parts; anything else as it is."""
+    """What the user says in chat messages; anything else as it is."""
     if not isinstance(prompt, list):
         return prompt
-    texts = []
-    for message in prompt:
-        if not isinstance(message, Mapping):
-            raise BadRow(f"prompt holds {_kind(message)}, expected chat messages")
-        content = message.get("content")
-        if isinstance(content, list):
-            content = "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
-        if message.get("role", "user") == "user":
-            texts.append(_text(content, "content of a prompt message") if content else "")
-    return "\n\n".join(filter(None, texts))
+    said = [message.get("content") for message in map(_mapping, prompt) if message.get("role", "user") == "user"]
+    return "\n\n".join(text for text in said if isinstance(text, str) and text)
 
 
 def _answers(name: str, *values: Any) -> tuple[str, ...]:
@@ -321,22 +287,16 @@ def _answers(name: str, *values: Any) -> tuple[str, ...]:
 
 def _decoded(value: Any) -> Any:
     """The list or object whose JSON text ``value`` is; itself where it is none."""
-    if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
-        return value
-    try:
-        return orjson.loads(value)
-    except ValueError:
-        return value
+    with suppress(ValueError):
+        found = orjson.loads(value)
+        return found if isinstance(found, list | dict) else value
+    return value
 
 
 def _text(value: Any, name: str) -> str:
-    if value is None or value == "":
-        raise BadRow(f"{name} is missing or empty")
-    if not isinstance(value, str):
-        raise BadRow(f"{name} is {_kind(value)}, expected text")
-    if not value.strip():
-        raise BadRow(f"{name} is blank")
-    return value
+    if isinstance(value, str) and value.strip():
+        return value
+    raise BadRow(f"{name} is {'blank' if isinstance(value, str) else f'{_kind(value)}, expected text'}")
 
 
 def _kind(value: Any) -> str:

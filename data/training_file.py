@@ -30,7 +30,7 @@ from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ import orjson
 import yaml
 
 from ..system.errors import reason_of
-from .rows import BATCH_ROWS, DataError, open_file
+from .rows import BATCH_ROWS, BadRow, DataError, open_file
 
 SHARDS = "train_*.parquet"
 _SLICE = re.compile(r"@\[(-?[0-9]+)?:(-?[0-9]+)?\]$")  # hosts accept train.jsonl@[0:100] as training data
@@ -65,8 +65,7 @@ class DataSource:
         self.own_tasks: dict[str, int] = {}
         """The tasks that rows name as their own, with the line (from 1) of the first that does."""
         for start, file in zip(self._starts, self._files, strict=False):
-            for name, number in file.tasks.items():
-                self.own_tasks.setdefault(name, start + number)
+            self.own_tasks = {name: start + line for name, line in file.tasks.items()} | self.own_tasks
         if not len(self):
             raise DataError(f"{path}: no rows")
         self.shuffle = not is_curriculum(path) if shuffle is None else shuffle
@@ -96,25 +95,22 @@ def _permutation(rows: int, seed: int, epoch: int) -> list[int]:
 # --- the files -------------------------------------------------------------------------------------------------------
 def training_files(train_data: str | Path) -> tuple[Path, ...]:
     """The files, at least one. Raises DataError."""
-    text, path = str(train_data), Path(train_data)
-    if named := _named(text):
-        files = list(named)
-        if len({file.parent.resolve() for file in files}) > 1 or len(set(files)) < len(files):
-            raise DataError(f"TRAIN_DATA={text!r:.120}: expected different files of one folder, which share its "
-                            "documents; move them together")
-    elif is_sharded(path):
-        files = sorted(path.glob(SHARDS) if path.is_dir() else path.parent.glob(path.name), key=_by_number)
+    path, text = Path(train_data), str(train_data)
+    files = _named(text)
+    if not files and is_sharded(path):
+        found = path.glob(SHARDS) if path.is_dir() else path.parent.glob(path.name)
+        files = tuple(sorted(found, key=_by_number))
         if not files:
-            reason = f"is a folder without {SHARDS}" if path.is_dir() else "no file matches"
-            raise DataError(f"TRAIN_DATA={text!r}: {reason}; make them with mem-agent prepare-rl-data")
-    else:
-        files = [path]
+            raise DataError(f"TRAIN_DATA={text!r}: no file {SHARDS if path.is_dir() else path.name} there; make them "
+                            "with mem-agent prepare-rl-data")
+    files = files or (path,)
     if absent := [file for file in files if not file.is_file()]:
-        raise DataError(f"TRAIN_DATA={text!r:.120}: {absent[0]}: no such file; make it with prepare_data.py")
-    if len(files) > 1 and (odd := [file for file in files if file.suffix != ".parquet"]):
-        raise DataError(f"TRAIN_DATA={text!r:.120}: {odd[0].name} is no parquet file; several files are shards in "
-                        "parquet, rows in JSON lines go into one file")
-    return tuple(files)
+        raise DataError(f"TRAIN_DATA={text!r}: {absent[0]}: no such file; make it with prepare_data.py")
+    one_folder = len({file.parent.resolve() for file in files}) == 1 and len(set(files)) == len(files)
+    if len(files) > 1 and not (one_folder and all(file.suffix == ".parquet" for file in files)):
+        raise DataError(f"TRAIN_DATA={text!r}: several files must be different .parquet files of one folder; rows "
+                        "in JSON lines go into one file")
+    return files
 
 
 def is_sharded(train_data: str | Path) -> bool:
@@ -125,7 +121,7 @@ def is_sharded(train_data: str | Path) -> bool:
 
 def shard_folder(train_data: str | Path) -> Path:
     """The folder of the files, whether they are there or not."""
-    first = next(iter(_named(str(train_data))), Path(train_data))
+    first = (*_named(str(train_data)), Path(train_data))[0]
     return first if first.is_dir() else first.parent
 
 
@@ -152,9 +148,8 @@ def row_slice(train_data: str | Path) -> slice:
 
 def is_curriculum(train_data: str | Path) -> bool:
     """Whether the first row says that rows are to be read in the files' order; False where there is none to read."""
-    with suppress(DataError):
-        first = next(open_file(training_files(without_slice(train_data))[0]).rows, None)
-        metadata = first and first.fields and first.fields.get("metadata")
+    with suppress(DataError, BadRow, StopIteration):
+        metadata = next(open_file(training_files(without_slice(train_data))[0])).fields.get("metadata")
         return isinstance(metadata, dict) and bool(metadata.get("curriculum"))
     return False
 
@@ -177,7 +172,8 @@ class _JsonLines:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    if task := _checked(path, number, line)["metadata"].get("task"):
+                    row = _checked(f"{path}, line {number}", _parsed(line))
+                    if task := row["metadata"].get("task"):
                         self.tasks.setdefault(str(task), number)
                     self._offsets.append(position)
                 position += len(line)
@@ -188,17 +184,17 @@ class _JsonLines:
     def row(self, number: int) -> dict[str, Any]:
         with self.path.open("rb") as file:
             file.seek(self._offsets[number])
-            return _checked(self.path, number + 1, file.readline())
+            return _checked(f"{self.path}, row {number + 1}", _parsed(file.readline()))
 
 
-def _checked(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        row = orjson.loads(line)
-    except ValueError as error:
-        remedy = "write the file again with prepare_data.py"
-        raise DataError(f"{path}, line {number}: not JSON ({error}); {remedy}") from None
-    if not isinstance(row, dict) or "prompt" not in row or not isinstance(row.get("metadata"), dict):
-        raise DataError(f"{path}, line {number}: expected an object with `prompt` and `metadata`")
+def _parsed(line: bytes) -> Any:
+    with suppress(ValueError):
+        return orjson.loads(line)
+
+
+def _checked(where: str, row: Any) -> dict[str, Any]:
+    if not isinstance(row, dict) or row.get("prompt") is None or not isinstance(row.get("metadata"), dict):
+        raise DataError(f"{where}: expected an object with `prompt` and `metadata`; make the file again")
     return row
 
 
@@ -224,22 +220,12 @@ class _ParquetRows:
         return self._starts[-1]
 
     def row(self, number: int) -> dict[str, Any]:
-        try:
-            row = self._read(number)
-        except (OSError, ValueError) as error:  # pages are not looked at before
-            raise DataError(f"{self.path}, row {number + 1}: cannot be read ({reason_of(error)})") from None
-        if row.get("prompt") is None or not isinstance(row.get("metadata"), dict):
-            raise DataError(f"{self.path}, row {number + 1}: expected `prompt` and `metadata`, the latter of fields")
-        return row | {"metadata": {name: value for name, value in row["metadata"].items() if value is not None}}
-
-    def _read(self, number: int) -> dict[str, Any]:
         import pyarrow.parquet as pq
 
         group = bisect_right(self._starts, number) - 1
-        within = number - self._starts[group]
+        batch, place = divmod(number - self._starts[group], BATCH_ROWS)
         with pq.ParquetFile(self.path, metadata=self._footer) as file:
-            for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=self._columns):
-                if within < len(batch):
-                    return batch.slice(within, 1).to_pylist()[0]
-                within -= len(batch)
-        raise ValueError("the file has become shorter")
+            batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=self._columns)
+            found = next(islice(batches, batch, None)).slice(place, 1).to_pylist()[0]
+        row = _checked(f"{self.path}, row {number + 1}", found)
+        return row | {"metadata": {name: value for name, value in row["metadata"].items() if value is not None}}

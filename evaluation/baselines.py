@@ -13,7 +13,6 @@ agent of one turn on the training loop, so answers, counts and failures mean the
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,8 +39,6 @@ from ..rollout import run_trajectory
 from ..rollout_client import How, client_for
 from .endpoint import EvalEndpoint
 from .questions import EvalQuestion
-
-logger = logging.getLogger(__name__)
 
 WORDS = 150
 _UNLIMITED = 2**40
@@ -75,8 +72,7 @@ class OnePromptMode:
 
     def __init__(self, args: SimpleNamespace, endpoint: EvalEndpoint) -> None:
         self._config: Config = args.mem_agent
-        self._endpoint = endpoint
-        self._vocabulary = endpoint.vocabulary
+        self._endpoint, self._vocabulary = endpoint, endpoint.vocabulary
         mode = self._config.eval_mode.partition(":")[0]
         self._found_by = EVAL_MODE.match(self._config.eval_mode) if mode == "rag" else None
         frame = chat_frame(self._vocabulary.tokenizer, self._config.mem_thinking, {})
@@ -94,14 +90,12 @@ class OnePromptMode:
             trajectory = await self._trajectory(question, context, sampling)
         except TurnFailed as error:
             trajectory = failed(error.kind, str(error))
-        except Exception as error:  # as in training: one bad question must not end the run
-            logger.exception("question %s/%s failed", question.length, question.id)
-            trajectory = failed(FailureKind.INTERNAL, f"{type(error).__name__}: {error}")
         versions = [turn.weight_version for turn in trajectory.turns]
         return write_record(sample, Record.of_trajectory(trajectory, evaluation=True), trajectory.answer, versions)
 
     def _retrieve(self, question: str, context: str) -> tuple[str, dict[str, float]]:
-        assert self._found_by is not None
+        if self._found_by is None:
+            return context, {}
         retriever, most = self._found_by["retriever"] or "bm25", int(self._found_by["most"] or 10)
         passages = split_passages(context)
         scores = scored(retriever, question, passages, self._config.trust_remote_code) if passages else np.empty(0)
@@ -109,14 +103,10 @@ class OnePromptMode:
         return "\n\n".join(passages[i] for i in chosen), {"passages": len(passages), "retrieved": len(chosen)}
 
     async def _trajectory(self, question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Trajectory:
-        text, counts = context, dict[str, float]()
-        if self._found_by is not None:
-            loop = asyncio.get_running_loop()
-            text, counts = await loop.run_in_executor(self._pool, self._retrieved, question.text, context)
-        asked = Reading(
-            self._vocabulary.encode_text(question.text.strip()), Chunks((), 0),
-            self._vocabulary.encode_text(question.answer_prefix), question.tokens_to_generate,
-        )
+        loop, encode = asyncio.get_running_loop(), self._vocabulary.encode_text
+        text, counts = await loop.run_in_executor(self._pool, self._retrieved, question.text, context)
+        asked = Reading(encode(question.text.strip()), Chunks((), 0), encode(question.answer_prefix),
+                        question.tokens_to_generate)
         limit = self._endpoint.max_tokens or _UNLIMITED
         room = self._agent.room(limit, asked)
         if room < 1:

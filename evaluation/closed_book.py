@@ -23,9 +23,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import orjson
 from tqdm import tqdm
@@ -40,86 +38,68 @@ from ..system.files import append_whole, folder_lock, write_atomically
 from ..system.gather import gather_or_cancel
 from ..system.one_line_errors import one_line_errors
 from ..system.server_url import key_from
-from ..system.signals import run_stoppable, stop_if_asked, stop_on_signals
+from ..system.signals import run_stoppable, stop_on_signals
 from .results import cut_half_line
 
 INSTRUCTION = "\n\nAnswer from what you know, and put only the answer into \\boxed{}."
+TEMPERATURE, TOP_P = 1.0, 0.7
 
 
 class ClosedBookError(MemAgentError):
     """The questions cannot be asked: a bad endpoint, or replies of another run in the way."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    model: str
-    samples: int
-    max_tokens: int
-    seed: int
-    temperature: float = 1.0
-    top_p: float = 0.7
-
-    def seed_for(self, question: PoolQuestion) -> int:
-        return int.from_bytes(hashlib.sha256(f"{self.seed}/{question.id}".encode()).digest()[:4], "big") >> 1
-
-
-def run(raw: Sequence[Path], sampling: Sampling, url: str, concurrency: int, output: Path) -> dict[str, Any]:
-    """Ask what is missing, judge, and return the statistics.
+def run(options: argparse.Namespace) -> None:
+    """Ask what is missing, judge, and write the verdict.
 
     Raises:
         MemAgentError: raw files or endpoint cannot be used, the folder holds replies of another run, or another
             process writes them.
     """
-    questions = load_corpora(raw).questions
-    settings = asdict(sampling) | {
-        "instruction": INSTRUCTION, "raw": [{"file": path.name, "sha256": sha256_of(path)} for path in raw],
-    }
+    questions, output = load_corpora(options.raw).questions, options.output
+    settings = {name: getattr(options, name) for name in ("model", "samples", "max_tokens", "seed")}
+    settings |= {"temperature": TEMPERATURE, "top_p": TOP_P, "instruction": INSTRUCTION,
+                 "raw": [{"file": path.name, "sha256": sha256_of(path)} for path in options.raw]}
     with folder_lock(output, busy="another closed-book is asking; wait for it, or choose another --output"):
-        _check_same_run(output / "run.json", settings)
-        known = _read_replies(output / "replies.jsonl")
+        about, replies = output / "run.json", output / "replies.jsonl"
+        before = orjson.loads(about.read_bytes()) if about.is_file() else settings
+        if differing := [key for key in settings if before.get(key) != settings[key]]:
+            raise ClosedBookError(f"{output}: holds replies of another {differing[0]}; choose another --output")
+        write_atomically(about, orjson.dumps(settings, option=orjson.OPT_INDENT_2))
+        cut_half_line(replies)
+        known = _read(replies)
         missing = [question for question in questions if question.id not in known]
         print(f"{len(missing)} of {len(questions)} questions to ask, {len(known)} already in {output}", flush=True)
         if missing:
-            run_stoppable(_ask(missing, sampling, url, concurrency, output / "replies.jsonl"))
-            known = _read_replies(output / "replies.jsonl")
+            run_stoppable(_ask(missing, options, replies))
+            known = _read(replies)
         verdict = judge([Asked(question.id, question.answers, known[question.id]) for question in questions])
         content = {"run": settings, "statistics": verdict.statistics, "dropped": verdict.dropped}
         write_atomically(output / "verdict.json", orjson.dumps(content, option=orjson.OPT_INDENT_2))
-    return verdict.statistics
+    print(f"{output / 'verdict.json'}: {len(verdict.dropped)} of {len(questions)} questions need no document")
 
 
-def _check_same_run(path: Path, settings: dict[str, Any]) -> None:
-    known = orjson.loads(path.read_bytes()) if path.is_file() else settings
-    differing = [key for key in settings if known.get(key) != settings[key]]
-    if differing:
-        raise ClosedBookError(f"{path.parent}: holds replies of another {differing[0]}; choose another --output")
-    write_atomically(path, orjson.dumps(settings, option=orjson.OPT_INDENT_2))
-
-
-def _read_replies(path: Path) -> dict[str, tuple[str, ...]]:
-    """Replies by the question's id; the half line of a killed run is cut off."""
-    cut_half_line(path)
+def _read(path: Path) -> dict[str, tuple[str, ...]]:
+    """Replies by the question's id."""
     rows = map(orjson.loads, path.read_bytes().splitlines() if path.is_file() else ())
     return {row["id"]: tuple(row["replies"]) for row in rows}
 
 
-async def _ask(
-    questions: Sequence[PoolQuestion], sampling: Sampling, url: str, concurrency: int, path: Path
-) -> None:
+async def _ask(questions: Sequence[PoolQuestion], options: argparse.Namespace, path: Path) -> None:
     client = ChatClient(ChatSettings(
-        url=url, model=sampling.model, key=key_from(os.environ, ("OPENAI_API_KEY",)), concurrency=concurrency,
-        timeout_s=600.0, retries=5, max_output_tokens=sampling.max_tokens, temperature=sampling.temperature,
-        top_p=sampling.top_p, samples=sampling.samples,
+        url=options.url, model=options.model, key=key_from(os.environ, ("OPENAI_API_KEY",)),
+        concurrency=options.concurrency, timeout_s=600.0, retries=5, max_output_tokens=options.max_tokens,
+        temperature=TEMPERATURE, top_p=TOP_P, samples=options.samples,
     ))
     waiting = iter(questions)
     with path.open("ab", buffering=0) as rows, tqdm(total=len(questions), unit=" questions", disable=None) as bar:
 
         async def work() -> None:
             for question in waiting:
-                stop_if_asked()
+                digest = hashlib.sha256(f"{options.seed}/{question.id}".encode()).digest()
                 message = {"role": "user", "content": question.question + INSTRUCTION}
                 try:
-                    replies = await client.sampled([message], sampling.seed_for(question))
+                    replies = await client.sampled([message], int.from_bytes(digest[:4], "big") >> 1)
                 except ChatFailed as error:
                     raise ClosedBookError(f"question {question.id}: {error}; run again later") from None
                 row = {"id": question.id, "replies": replies}
@@ -127,7 +107,7 @@ async def _ask(
                 bar.update()
 
         try:
-            await gather_or_cancel(*(work() for _ in range(concurrency)))
+            await gather_or_cancel(*(work() for _ in range(options.concurrency)))
         finally:
             await client.close()
 
@@ -145,11 +125,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--max-tokens", type=positive_number, default=512, help="tokens of a reply (512)")
     add("--seed", type=whole_number, default=42, help="of the sampling (42)")
     add("--concurrency", type=positive_number, default=64, help="questions in flight (64)")
-    args = parser.parse_args(argv)
     stop_on_signals()
-    sampling = Sampling(args.model, args.samples, args.max_tokens, args.seed)
-    statistics = run(args.raw, sampling, args.url, args.concurrency, args.output)
-    print(f"{args.output}/verdict.json: {statistics['dropped']} of {statistics['asked']} questions need no document")
+    run(parser.parse_args(argv))
     return 0
 
 

@@ -6,6 +6,11 @@
 ``chat``         ``POST /v1/chat/completions``    text in, text out: for any model
 ===============  ==============================  ====================================================================
 
+``BASE_URL`` is ``http://HOST:PORT`` or ``https://HOST/v1``, as OpenAI's clients write it. ``EVAL_API=auto`` asks for
+one token on each API and takes the first that gives one, the exact ones first::
+
+    generate -> HTTP 404, completions -> HTTP 200, but no reply, chat -> a reply      so: chat
+
 Agents hand over token ids. For ``chat`` they are decoded and the local chat template is taken off, since the server
 puts its own around the message. Text that comes back is tokenised again: good enough to be carried as a memory or
 scored, but it has no log-probs, so it never trains.
@@ -16,27 +21,35 @@ that never closes its thinking leaves neither memory nor answer::
     "<think>\\nred? blue?</think>red"    answer "red"
     "<think>\\nthe fruit may be apple"    answer ""
 
-Invariant: the key goes into the request header and nowhere else: no ``repr``, error or log line holds it.
+Invariant: the key, ``OPENAI_API_KEY``, goes into the request header and nowhere else: no ``repr``, error or log line
+holds it. It is only sent to ``BASE_URL``, never to an own router.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from ..agents.prompts import opens_thinking
-from ..agents.records import Generation, StopReason
+from ..agents.records import FailureKind, Generation, StopReason, TurnFailed
 from ..agents.vocabulary import Vocabulary
-from ..rollout_client import Endpoint
-from ..system.server_url import without_key
+from ..checkpoints.hf_model import load_vocabulary
+from ..config import Config
+from ..rollout_client import Dialect, Endpoint, How, client_for, close_clients
+from ..system.server_url import checked_url, key_from, without_key
 from .questions import EvalError
 
+KEY = "OPENAI_API_KEY"
 _THINK_OPEN, _THINK_END = "<think>", "</think>"
 _STOPS = {"stop": StopReason.STOP, "length": StopReason.LENGTH}
 _MARKER = "MEMMESSAGEX7Q"
+_BUDGETS = ("max_tokens", "max_completion_tokens")
+"""OpenAI's two names of a reply's limit; some chat servers know one of them only."""
 
 
 class Api(StrEnum):
@@ -46,6 +59,71 @@ class Api(StrEnum):
 
 
 PATHS = {Api.GENERATE: "/inference/v1/generate", Api.COMPLETIONS: "/v1/completions", Api.CHAT: "/v1/chat/completions"}
+
+
+# --- finding the API ------------------------------------------------------------------------------------------------
+
+
+async def connect(url: str, model: Path, config: Config, served_model: str = "") -> EvalEndpoint:
+    """The router of own engines at ``url``; where that is empty the server at ``BASE_URL``, which has answered.
+
+    Args:
+        served_model: the model's name there; empty: the only one.
+
+    Raises:
+        EvalError: nothing answers there, or nothing that can be used; the line says what was tried.
+    """
+    vocabulary = load_vocabulary(model, config.trust_remote_code)
+    endpoint = EvalEndpoint(
+        dialect=Dialect.VLLM, base_url=url or checked_url("BASE_URL", config.base_url, KEY),
+        max_tokens=config.engine_max_len, vocabulary=vocabulary, frame=frame_of(vocabulary, config.mem_thinking),
+        key="" if url else key_from(os.environ, (KEY,)),
+    )
+    if url:
+        return endpoint
+    endpoint, tried = await _with_model(endpoint, config, served_model), dict[str, str]()
+    prompt = vocabulary.encode_markup(_conversation(vocabulary, config.mem_thinking, "Hello")) or [0]
+    for asked in _apis(endpoint, config):
+        try:
+            await client_for(asked, 1).generate(prompt, 1, "", How(sampling={"temperature": 0.0}))
+            return asked
+        except TurnFailed as error:
+            tried[asked.api] = f"{asked.api} -> {str(error).removeprefix(f'{asked.url}: ')}"
+        finally:
+            await close_clients(asked)
+    what = "; ".join(tried.values())
+    raise EvalError(f"{endpoint.base_url}: no usable API ({what}); see EVAL_API, --served-model and {KEY}")
+
+
+async def _with_model(endpoint: EvalEndpoint, config: Config, name: str) -> EvalEndpoint:
+    """The endpoint with the served model's name, and with its length where ENGINE_MAX_LEN says none."""
+    from ..hooks.chat_model import ChatClient, ChatFailed, ChatSettings  # whose library takes a second
+
+    client, served = ChatClient(ChatSettings(url=endpoint.base_url, model=name, key=endpoint.key, timeout_s=30.0)), {}
+    try:
+        served = await client.served()
+    except ChatFailed as error:  # a server may have no such list
+        if error.status in (401, 403) or error.kind in (FailureKind.CONNECTION, FailureKind.TIMEOUT):
+            raise EvalError(f"{error} ({KEY})" if error.status else str(error)) from None
+    finally:
+        await client.close()
+    name = name or (next(iter(served)) if len(served) == 1 else "")
+    if not name and config.eval_api != Api.GENERATE and served:
+        some = ", ".join(sorted(served)[:5])
+        raise EvalError(f"{endpoint.base_url} serves {len(served)} models ({some}); name one with --served-model")
+    return replace(endpoint, model=name, max_tokens=endpoint.max_tokens or served.get(name, 0))
+
+
+def _apis(endpoint: EvalEndpoint, config: Config) -> list[EvalEndpoint]:
+    """What is tried: of a chat server also whether it takes MEM_THINKING, where the model's template knows it."""
+    knows = "enable_thinking" in str(endpoint.vocabulary.tokenizer.chat_template)
+    chat = [replace(endpoint, api=Api.CHAT, thinking=thinking, budget_name=budget)
+            for thinking in ([config.mem_thinking, None] if knows else [None]) for budget in _BUDGETS]
+    every = [endpoint, replace(endpoint, api=Api.COMPLETIONS), *chat]
+    return [one for one in every if config.eval_api in ("auto", one.api)]
+
+
+# --- the local chat template ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +141,7 @@ class Frame:
         if not prompt.startswith(head) or tail not in prompt:
             raise EvalError("EVAL_API=chat: the model's chat template cannot be taken off its prompts; set "
                             "EVAL_API=completions, or generate")
-        prompt = prompt.removeprefix(self.head) if prompt.startswith(self.head) else prompt.removeprefix(head)
+        prompt = prompt.removeprefix(self.head if prompt.startswith(self.head) else head)
         if not tail:
             return prompt
         message, _, prefix = prompt.rpartition(self.tail if self.tail in prompt else tail)
@@ -76,18 +154,23 @@ class Frame:
 
 def frame_of(vocabulary: Vocabulary, thinking: bool) -> Frame:
     """Of a model's chat template under MEM_THINKING; without a template there is nothing around a message."""
-    tokenizer = vocabulary.tokenizer
-    if not tokenizer.chat_template:
-        return Frame("", "")
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": _MARKER}], tokenize=False, add_generation_prompt=True, enable_thinking=thinking
-    )
-    head, _, tail = decoded(vocabulary, vocabulary.encode_markup(text)).partition(_MARKER)
-    return Frame(head, tail)
+    prompt = decoded(vocabulary, vocabulary.encode_markup(_conversation(vocabulary, thinking, _MARKER)))
+    head, _, tail = prompt.partition(_MARKER)
+    return Frame(head, tail) if vocabulary.tokenizer.chat_template else Frame("", "")
+
+
+def _conversation(vocabulary: Vocabulary, thinking: bool, message: str) -> str:
+    tokenizer, messages = vocabulary.tokenizer, [{"role": "user", "content": message}]
+    return tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True, enable_thinking=thinking
+    ) if tokenizer.chat_template else message
 
 
 def decoded(vocabulary: Vocabulary, ids: list[int]) -> str:
     return vocabulary.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+
+
+# --- requests and replies -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +182,7 @@ class EvalEndpoint(Endpoint):
     api: Api = Api.GENERATE
     model: str = ""
     """The name under which the server knows the model; ``generate`` needs none."""
-    budget_name: str = "max_tokens"
+    budget_name: str = _BUDGETS[0]
     thinking: bool | None = None
     """MEM_THINKING, sent to chat servers whose template has ``enable_thinking``; None: not sent."""
     key: str = field(default="", repr=False)
@@ -115,68 +198,42 @@ class EvalEndpoint(Endpoint):
     def build_request(
         self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any], routing_key: str
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        if self.api is not Api.GENERATE:
-            return self.body(prompt_ids, max_new_tokens, sampling), self.headers()
-        # Not super(): a dataclass with slots is a new class, which the implicit form does not know.
-        body, headers = Endpoint.build_request(self, prompt_ids, max_new_tokens, sampling, routing_key)
-        return body, headers | self.headers()
-
-    def parse_response(self, answer: Any) -> Generation:
-        return Endpoint.parse_response(self, answer) if self.api is Api.GENERATE else self.read(answer)
-
-    def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
-
-    def redacted(self, text: str) -> str:
-        return without_key(text, self.key)
-
-    def probe(self) -> dict[str, Any]:
-        """The body of the smallest request: one token."""
-        ids = self.vocabulary.encode_text("Hello") or [0]
+        """OpenAI's wording with standard fields only, besides ``thinking``: strict servers refuse any other."""
+        key = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         if self.api is Api.GENERATE:
-            return Endpoint.build_request(self, ids, 1, {"temperature": 0.0}, "")[0]
-        return self._body("Hello" if self.api is Api.CHAT else ids, 1, {})
-
-    def body(self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any]) -> dict[str, Any]:
-        """The same request in OpenAI's wording."""
-        if self.api is Api.COMPLETIONS:
-            return self._body(prompt_ids, max_new_tokens, sampling)
-        return self._body(self.frame.content(decoded(self.vocabulary, prompt_ids)), max_new_tokens, sampling)
-
-    def _body(self, prompt: str | list[int], max_new_tokens: int, sampling: Mapping[str, Any]) -> dict[str, Any]:
-        """Only standard fields besides ``thinking``: strict servers refuse any other."""
-        names = ("temperature", "top_p", "seed")
-        asked = {name: sampling[name] for name in names if sampling.get(name) is not None}
+            # Not super(): a dataclass with slots is a new class, which the implicit form does not know.
+            body, headers = Endpoint.build_request(self, prompt_ids, max_new_tokens, sampling, routing_key)
+            return body, headers | key
+        asked = {name: sampling[name] for name in ("temperature", "top_p", "seed") if sampling.get(name) is not None}
         body = {"model": self.model, self.budget_name: max_new_tokens, **asked}
         if self.api is Api.COMPLETIONS:
-            return body | {"prompt": prompt}
+            return body | {"prompt": prompt_ids}, key
+        content = self.frame.content(decoded(self.vocabulary, prompt_ids))
         switch = {} if self.thinking is None else {"chat_template_kwargs": {"enable_thinking": self.thinking}}
-        return body | {"messages": [{"role": "user", "content": prompt}]} | switch
+        return body | {"messages": [{"role": "user", "content": content}]} | switch, key
 
-    def read(self, answer: Mapping[str, Any]) -> Generation:
-        """A reply in OpenAI's wording; an empty one is a reply too."""
+    def parse_response(self, answer: Any) -> Generation:
+        """An empty reply is a reply too."""
+        if self.api is Api.GENERATE:
+            return Endpoint.parse_response(self, answer)
         choice = answer["choices"][0]
         if choice["finish_reason"] not in _STOPS:
             raise ValueError(f"finish reason {choice['finish_reason']!r}; known are {', '.join(_STOPS)}")
         stop = _STOPS[choice["finish_reason"]]
-        if self.api is Api.COMPLETIONS:
-            text = choice["text"]
-        else:
-            message = choice["message"]
-            text = _content(message.get("content"))
-            # Servers with a reasoning parser take the thinking out; a reply that ended by itself had closed it.
-            taken_out = message.get("reasoning_content") or message.get("reasoning") or stop is StopReason.STOP
-            if self.frame.thinking_is_open and taken_out and _THINK_END not in text:
-                text = _THINK_END + text
+        text = choice["text"] if self.api is Api.COMPLETIONS else self._said(choice["message"], stop)
         ids = reply_ids(self.vocabulary, text)
-        usage = answer.get("usage") or {}
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        cached = ((answer.get("usage") or {}).get("prompt_tokens_details") or {}).get("cached_tokens")
         return Generation(ids, [0.0] * len(ids), stop, cached_tokens=cached)
 
+    def _said(self, message: Mapping[str, Any], stop: StopReason) -> str:
+        content = message.get("content") or ""
+        text = content if isinstance(content, str) else "".join(part["text"] for part in content)
+        # Servers with a reasoning parser take the thinking out; a reply that ended by itself had closed it.
+        taken_out = message.get("reasoning_content") or message.get("reasoning") or stop is StopReason.STOP
+        return _THINK_END + text if self.frame.thinking_is_open and taken_out and _THINK_END not in text else text
 
-def _content(content: Any) -> str:
-    """The text of a chat message: none, a text, or a list of parts with texts."""
-    return "".join(part["text"] for part in content) if isinstance(content, list) else content or ""
+    def redacted(self, text: str) -> str:
+        return without_key(text, self.key)
 
 
 def reply_ids(vocabulary: Vocabulary, text: str) -> list[int]:

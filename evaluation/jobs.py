@@ -1,13 +1,15 @@
-"""What an evaluation has yet to ask.
+"""What an evaluation has yet to ask, and which rows may stand beside its own.
 
 Longest documents go first over all lengths, so that no long one is left running alone at the end; the samples of a
-question side by side, so that they meet the same prefix cache.
+question side by side, so that they meet the same prefix cache. More lengths and more samples join an earlier run; rows
+of other data, another model or other settings are refused in one line that names what differs.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..agents import agent_class
@@ -15,9 +17,15 @@ from ..agents.records import TurnFailed
 from ..config import Config, ConfigError
 from ..hooks.sample import Sample
 from ..hooks.task_row import task_of
-from .identity import joined, model_hash, settings_of
 from .questions import Entry, EvalError, EvalQuestion, data_hash, load_questions
-from .results import Run, answered, read_rows, write_run
+from .results import Run, has_run, read_rows, read_run, write_run
+
+_EVERY_MODE = ("task", "task_args", "mem_max_final", "mem_max_question", "mem_prompts", "mem_thinking",
+               "eval_temperature", "eval_top_p", "eval_mode", "seed")
+_READING = ("agent", "agent_args", "mem_chunk_tokens", "mem_max_memory", "mem_layout")
+_SHAPE_ANSWERS = {"recurrent": (*_EVERY_MODE, *_READING), "direct": (*_EVERY_MODE, "engine_max_len"),
+                  "rag": _EVERY_MODE}
+"""The settings that shape an answer, by EVAL_MODE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +49,61 @@ def missing_jobs(config: Config, model: Path, output: Path, api: str, served_mod
         raise ConfigError("LENGTH is empty; name the <n> of the eval_<n>.json to evaluate")
     counts = dict.fromkeys(lengths, 0)
     for length in lengths:
-        done = answered(read_rows(output, length))
-        for entry in _entries(root, length, config):
+        done = {(row.question, row.sample) for row in read_rows(output, length) if row.failure is None}
+        for question, context in _questions(root, length, config):
             counts[length] += 1
-            samples = [s for s in range(config.eval_samples) if (entry.question.id, s) not in done]
-            jobs += [Job(entry.question, entry.context, sample) for sample in samples]
-    write_run(output, joined(output, Run(
+            jobs += [Job(question, context, sample) for sample in range(config.eval_samples)
+                     if (question.id, sample) not in done]
+    settings = {name: getattr(config, name) for name in _SHAPE_ANSWERS[config.eval_mode.partition(":")[0]]}
+    if config.mem_prompts:
+        settings["mem_prompts"] = Path(config.mem_prompts).read_text(encoding="utf-8")
+    _write_run(output, Run(
         model=model_hash(model), model_name=str(model.absolute()), weights=weights, mode=config.eval_mode,
-        settings=settings_of(config, api, served_model), samples=config.eval_samples,
+        settings=settings | {"eval_api": api, "served_model": served_model}, samples=config.eval_samples,
         data={length: data_hash(root, length) for length in lengths}, questions=counts,
-    )))
+    ))
     return sorted(jobs, key=lambda job: (-len(job.context), job.question.length, job.question.id, job.sample))
 
 
-def _entries(root: Path, length: str, config: Config) -> Iterator[Entry]:
+def _questions(root: Path, length: str, config: Config) -> Iterator[Entry]:
     """The entries of a file, whose tasks are there, with a document where one is read. Raises EvalError."""
-    reads = config.eval_mode != "recurrent" or agent_class(config).needs_document
-    for entry in load_questions(root, length):
-        where = f"{root}/eval_{length}.json: the entry with the index {entry.question.id}"
+    baseline = config.eval_mode != "recurrent"
+    for question, context in load_questions(root, length):
+        where = f"{root}/eval_{length}.json: the entry with the index {question.id}"
         try:
-            task = task_of(config, Sample(metadata=entry.question.metadata))
+            task = task_of(config, Sample(metadata=question.metadata))
         except TurnFailed as error:
             raise EvalError(f"{where}: {error}") from None
-        if not entry.context and reads and (task.needs_document or config.eval_mode != "recurrent"):
+        if not context and (baseline or (agent_class(config).needs_document and task.needs_document)):
             raise EvalError(f"{where} has no usable `context`")
-        yield entry
+        yield Entry(question, context)
+
+
+def _write_run(output: Path, run: Run) -> None:
+    """With the lengths and samples that ``output`` has already. Raises EvalError."""
+    if has_run(output):
+        known = read_run(output)
+        found = [f"{name.upper()} was {known.settings.get(name)!r}, is {value!r}"[:80]
+                 for name, value in run.settings.items() if known.settings.get(name) != value]
+        found += ["another model"] * ((known.model, known.weights) != (run.model, run.weights))
+        found += [f"another eval_{length}.json" for length, digest in run.data.items()
+                  if known.data.get(length, digest) != digest]
+        if found:
+            raise EvalError(f"{output} holds other results ({'; '.join(found[-3:])}); set another SAVE_FILE (of a "
+                            "training run: SAVE_PATH), or remove it")
+        run = replace(run, samples=max(known.samples, run.samples), data={**known.data, **run.data},
+                      questions={**known.questions, **run.questions})
+    write_run(output, run)
+
+
+def model_hash(model: Path) -> str:
+    """Of names, sizes and heads of the weight files: it tells checkpoints apart without reading them whole."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in model.iterdir() if p.suffix in (".safetensors", ".json", ".bin") and p.is_file()):
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            for position in (0, max(0, size // 2), max(0, size - 2**20)):
+                file.seek(position)
+                digest.update(file.read(2**20))
+        digest.update(f"{path.name} {size}".encode())
+    return digest.hexdigest()[:16]

@@ -1,7 +1,7 @@
 """Writes RULER data: one file per task and length.
 
     mem-agent ruler --output DATA_ROOT --tokenizer MODEL_FOLDER --tasks "niah_single_1 vt" \
-        --lengths "8192 16384" --samples 128 --seed 42 --haystack essays.txt --processes 2
+        --lengths "8192 16384" --samples 128 --seed 42 --haystack essays.txt
 
 ``DATA_ROOT/eval_<task>_<length>.json`` is a list of::
 
@@ -11,13 +11,13 @@
 
 ``length`` is RULER's: all that the engine must hold, the reply included. ``length_tokens`` counts document, question,
 answer prefix, the solved example (vt and cwe; else empty), ``tokens_to_generate``, and ``extra.prompt_tokens`` for the
-prompt around them, which is that of EVAL_MODE=direct unless ``--prompt-tokens`` says otherwise: so nothing is cut
-where ENGINE_MAX_LEN is the length. ``extra`` also says which haystack, wording and seed the sample was made from.
-Without ``--haystack`` the essay tasks hide their needles among built-in repeated sentences, and
-``extra.haystack`` says so. ``qa_1`` needs ``--squad``, ``qa_2`` ``--hotpotqa``.
+prompt around them, which is that of EVAL_MODE=direct: so nothing is cut where ENGINE_MAX_LEN is the length. ``extra``
+also says which haystack, wording and seed the sample was made from. Without ``--haystack`` the essay tasks hide their
+needles among built-in repeated sentences, and ``extra.haystack`` says so. ``qa_1`` needs ``--squad``, ``qa_2``
+``--hotpotqa``.
 
-A sample depends on (seed, task, length, index), its inputs and nothing else: any number of processes writes the same
-bytes, and more samples leave the first ones as they are. QA asks the same questions at every length. A file appears
+A sample depends on (seed, task, length, index), its inputs and nothing else: the same options write the same bytes,
+and more samples leave the first ones as they are. QA asks the same questions at every length. A file appears
 whole by one rename; memory does not grow with the number of samples.
 
 Exit codes: 0 all files written, 1 an error (one line says which), 130 interrupted.
@@ -28,25 +28,30 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Any
 
+import orjson
 from tqdm import tqdm
-from transformers import AutoTokenizer
 
 from ..agents.one_prompt import Direct
 from ..agents.prompts import chat_frame, load_prompts
-from ..agents.vocabulary import Vocabulary
+from ..checkpoints.hf_model import load_vocabulary
 from ..config import Config
 from ..data.lengths import parse_lengths
-from ..data.ruler.sample import RulerError
-from ..data.ruler.tasks import TASKS, Maker
-from ..data.workers import in_order
-from ..system.command_line_types import positive_number, whole_number
-from ..system.errors import reason_of
+from ..data.ruler.document_qa import read_hotpotqa, read_squad
+from ..data.ruler.sample import Corpus, CountTokens, Haystack, LengthError, RulerError
+from ..data.ruler.tasks import TASKS, read_essay
+from ..data.ruler.wording import Wording, load_wording
+from ..system.command_line_types import positive_number
 from ..system.files import replacing
 from ..system.one_line_errors import one_line_errors
 from ..system.signals import stop_on_signals
+
+_SEAMS = 2
+"""Tokens by which a text may be longer than its parts, one for each seam between a document and what is around it."""
 
 
 @one_line_errors("files written so far are whole")
@@ -57,13 +62,23 @@ def main(argv: list[str] | None = None) -> int:
     essays = [task for task in tasks if TASKS[task].essay]
     if essays and not options.haystack:
         print(f"no --haystack: {', '.join(essays)} use the built-in repeated sentences as essay", file=sys.stderr)
+    count, prompt_tokens = _counter(options.tokenizer)
+    wording = load_wording(options.wording) if options.wording else Wording()
+    haystack = Haystack(wording, read_essay(options.haystack, wording))
+    corpora = {raw: read(path, Random(f"{options.seed}/{raw}")) for raw, read, path in
+               (("squad", read_squad, options.squad), ("hotpotqa", read_hotpotqa, options.hotpotqa)) if path}
     options.output.mkdir(parents=True, exist_ok=True)
-    files = [(task, length) for length in lengths for task in tasks]
-    wanted = [(task, length, index) for task, length in files for index in range(options.samples)]
-    # Forked with the tokenizer loaded, which takes seconds.
-    with in_order(_maker(options).make, wanted, options.processes) as samples:
-        for task, length in files:
-            _write(options.output / f"eval_{task}_{length}.json", samples, options.samples)
+    for task, length in ((task, length) for length in lengths for task in tasks):
+        path, began, tokens = options.output / f"eval_{task}_{length}.json", time.monotonic(), list[int]()
+        with replacing(path) as out:
+            for index in tqdm(range(options.samples), path.name, unit="sample", leave=False, disable=None):
+                corpus = corpora.get(TASKS[task].raw or "")
+                entry = _entry(task, length, index, options.seed, count, prompt_tokens, haystack, corpus)
+                tokens.append(entry["length_tokens"])
+                out.write((b",\n" if index else b"[\n") + orjson.dumps(entry))
+            out.write(b"\n]\n")
+        took = time.monotonic() - began
+        print(f"{path}: {len(tokens)} samples of {min(tokens)} to {max(tokens)} tokens in {took:.1f} s", flush=True)
     return 0
 
 
@@ -79,59 +94,58 @@ def _tasks(options: argparse.Namespace) -> list[str]:
     return names
 
 
-def _maker(options: argparse.Namespace) -> Maker:
-    """Counts tokens as the agent will see them: none of a document's is a control token."""
-    vocabulary = _vocabulary(options.tokenizer)
+def _counter(folder: Path) -> tuple[CountTokens, int]:
+    """Counts tokens as the agent sees them, none of a document's being a control token; and those of its prompt."""
+    if not folder.is_dir():
+        raise RulerError(f"--tokenizer {folder}: no such folder; name a model folder with a tokenizer.json")
+    vocabulary = load_vocabulary(folder)
     config = Config()
     frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, {})
     direct = Direct(config, vocabulary, load_prompts(config.mem_layout), frame)
-    return Maker(
-        lambda text: len(vocabulary.encode_text(text)),
-        direct.frame_tokens if options.prompt_tokens is None else options.prompt_tokens,
-        options.seed, essays=options.haystack, squad=options.squad, hotpotqa=options.hotpotqa,
-        wording=options.wording,
-    )
+    return lambda text: len(vocabulary.encode_text(text)), direct.frame_tokens
 
 
-def _vocabulary(folder: Path) -> Vocabulary:
-    if not folder.is_dir():
-        raise RulerError(f"--tokenizer {folder}: no such folder; name a model folder with a tokenizer.json")
+def _entry(
+    name: str, length: int, index: int, seed: int, count: CountTokens, prompt_tokens: int, haystack: Haystack,
+    corpus: Corpus | None,
+) -> dict[str, Any]:
+    """Sample ``index`` of a file; raises RulerError: the task does not fit the length, or too few questions."""
+    task = TASKS[name]
+    before, behind = haystack.wording.around(task.words, task.kind)
+    around = prompt_tokens + task.reply_tokens
+    if before + behind:
+        around += count(before) + count(behind) + _SEAMS
+    haystack = replace(haystack, reserved=around)
+    if corpus:
+        if index >= len(corpus.questions):
+            raise RulerError(f"{name}: {corpus.name} has {len(corpus.questions)} questions; lower --samples")
+        haystack = replace(haystack, corpus=corpus, question=corpus.questions[index])
     try:
-        return Vocabulary(AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
-    except Exception as error:  # for a damaged file every tokenizer class has errors of its own
-        raise RulerError(f"--tokenizer {folder}: cannot be loaded: {reason_of(error)}") from None
-
-
-def _write(path: Path, samples: Iterator[tuple[int, bytes]], number: int) -> None:
-    """One file from the next ``number`` samples."""
-    began, tokens = time.monotonic(), []
-    with replacing(path) as out:
-        for place in tqdm(range(number), desc=path.name, unit="sample", leave=False, disable=None):
-            length, entry = next(samples)
-            tokens.append(length)
-            out.write((b",\n" if place else b"[\n") + entry)
-        out.write(b"\n]\n")
-    took = time.monotonic() - began
-    print(f"{path}: {number} samples of {min(tokens)} to {max(tokens)} tokens in {took:.1f} s", flush=True)
+        sample = task.make(Random(f"{seed}/{name}/{length}/{index}"), length, count, haystack)
+    except LengthError as error:
+        raise RulerError(f"{name} at {length} tokens, sample {index}: {error}; choose a longer length") from None
+    origin = {"prompt_tokens": prompt_tokens, "wording": haystack.wording.name, "seed": seed}
+    return {
+        "context": f"{before}{sample.context}{behind}", "input": sample.input, "answers": sample.answers,
+        "index": index, "task": name, "length": length, "length_tokens": sample.length_tokens,
+        "answer_prefix": sample.answer_prefix, "example": sample.example, "tokens_to_generate": task.reply_tokens,
+        "metric": task.metric, "extra": {**sample.extra, **origin},
+    }
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mem-agent ruler", description="Write RULER evaluation data.")
-    parser.add_argument("--output", type=Path, required=True, metavar="DATA_ROOT", help="folder of the files")
-    parser.add_argument("--tokenizer", type=Path, required=True, metavar="FOLDER", help="model folder that counts")
-    parser.add_argument("--tasks", help=f"tasks, separated by blanks, of {', '.join(TASKS)} (all with data)")
-    parser.add_argument("--lengths", default="8192", help="tokens per sample, separated by blanks (8192)")
-    parser.add_argument("--samples", type=positive_number, default=128, metavar="N", help="samples per file (128)")
-    parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--haystack", type=Path, nargs="+", default=[], metavar="FILE",
-                        help="essays: text files, or .json files with a field `text`")
-    parser.add_argument("--squad", type=Path, metavar="FILE", help="SQuAD JSON, for qa_1")
-    parser.add_argument("--hotpotqa", type=Path, metavar="FILE", help="HotpotQA distractor JSON, for qa_2")
-    parser.add_argument("--wording", type=Path, metavar="FILE", help="YAML of sentences in place of the built-in ones")
-    parser.add_argument("--prompt-tokens", type=whole_number, metavar="N",
-                        help="tokens of the prompt around document and question, which are part of the length (those "
-                        "of EVAL_MODE=direct in the model's chat template)")
-    parser.add_argument("--processes", type=positive_number, default=1, metavar="N", help="processes at work (1)")
+    add = parser.add_argument
+    add("--output", type=Path, required=True, metavar="DATA_ROOT", help="folder of the files")
+    add("--tokenizer", type=Path, required=True, metavar="FOLDER", help="model folder that counts")
+    add("--tasks", help=f"tasks, separated by blanks, of {', '.join(TASKS)} (all with data)")
+    add("--lengths", default="8192", help="tokens per sample, separated by blanks (8192)")
+    add("--samples", type=positive_number, default=128, metavar="N", help="samples per file (128)")
+    add("--seed", type=int, default=42)
+    add("--haystack", type=Path, nargs="+", default=[], metavar="FILE", help="essays: texts, or .json with `text`")
+    add("--squad", type=Path, metavar="FILE", help="SQuAD JSON, for qa_1")
+    add("--hotpotqa", type=Path, metavar="FILE", help="HotpotQA distractor JSON, for qa_2")
+    add("--wording", type=Path, metavar="FILE", help="YAML of sentences in place of the built-in ones")
     return parser
 
 

@@ -25,14 +25,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
-from ..agents.records import Message, Role
 from ..data.numbered import CORPUS, Corpus, RawFile, find_raw
 from ..data.rows import DataError, NotJson, json_list
 from ..hooks.task_row import REPLY_PREFIX, REPLY_TOKENS
@@ -45,28 +44,43 @@ class EvalError(MemAgentError):
     """Evaluation cannot go on: bad data, an endpoint that does not answer, or results of another run in the way."""
 
 
-@dataclass(frozen=True, slots=True)
-class EvalQuestion:
+def _as_text(value: Any) -> Any:
+    return str(value) if type(value) in (int, float) else value
+
+
+_Text = Annotated[str, StringConstraints(pattern=r"\S")]
+_Name = Annotated[_Text, BeforeValidator(_as_text)]
+"""A number is taken as its text."""
+
+
+class _Message(BaseModel):
+    role: Literal["system", "user", "assistant"]
+    text: _Text = Field(alias="content")
+
+
+class EvalQuestion(BaseModel):
     """An entry without its document."""
 
+    model_config = ConfigDict(strict=True, frozen=True, populate_by_name=True)
+
     length: str
-    id: str
-    text: str
-    answers: tuple[str, ...]
+    id: _Name
+    text: _Text = Field(alias="input")
+    answers: Annotated[list[_Name], Field(min_length=1)]
     task: str = ""
-    metric: str = ""
+    metric: Literal["", *RULER_METRICS] = ""  # type: ignore[valid-type]
     """RULER's own score of its task; empty for question answering."""
     answer_prefix: str = ""
     """What the final reply goes on from; it stands behind the prompt, and is no part of the reply."""
     example: str = ""
     """A solved question, which stands before the document."""
-    tokens_to_generate: int = 0
+    tokens_to_generate: Annotated[int, Field(ge=0)] = 0
     """Of the final reply; 0: MEM_MAX_FINAL."""
-    messages: tuple[Message, ...] = ()
+    messages: list[_Message] = []
     """Before the question, for agents that show them."""
     reply_prefix: str = ""
     """What the reply goes on from however it is read; an assistant message behind the question."""
-    own: Mapping[str, Any] = field(default_factory=dict)
+    own: dict[str, Any] = Field({}, alias="metadata")
     """Further fields that the task reads; how long a reply may be is said by ``tokens_to_generate`` alone."""
 
     @property
@@ -74,62 +88,31 @@ class EvalQuestion:
         """As rows of training data have it: the question, or a conversation."""
         if not (self.messages or self.reply_prefix):
             return self.text
-        behind = [Message(Role.ASSISTANT, self.reply_prefix)] if self.reply_prefix else []
-        messages = [*self.messages, Message(Role.USER, self.text), *behind]
-        return [{"role": message.role.value, "content": message.text} for message in messages]
+        behind = [{"role": "assistant", "content": self.reply_prefix}] if self.reply_prefix else []
+        before = [one.model_dump(by_alias=True) for one in self.messages]
+        return [*before, {"role": "user", "content": self.text}, *behind]
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The row as tasks and the ``generate`` hook see it; a file that names a metric is RULER's."""
-        ruler = {"task": "ruler", "metric": self.metric, "ruler_task": self.task} if self.metric else {}
-        own = {"task": self.task} if self.task and not self.metric else {}
+        """The row's metadata as tasks and the ``generate`` hook see them; a file that names a metric is RULER's."""
+        ruler = {"task": "ruler", "metric": self.metric, "ruler_task": self.task}
+        task = ruler if self.metric else {"task": self.task} if self.task else {}
         asked = {REPLY_PREFIX: self.answer_prefix, REPLY_TOKENS: self.tokens_to_generate}
         used = {name: value for name, value in asked.items() if value}
         further = {name: value for name, value in self.own.items() if name != REPLY_TOKENS}
-        return {**further, "ground_truth": list(self.answers), **ruler, **own, **used}
+        return {**further, "ground_truth": self.answers, **task, **used}
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     question: EvalQuestion
     context: str
 
 
-_Text = Annotated[str, StringConstraints(pattern=r"\S")]
-
-
-class _Message(BaseModel):
-    role: Literal["system", "user", "assistant"]
-    content: _Text
-
-
-class _Row(BaseModel):
-    """An entry as it stands in the file; ``null`` is like a field that is not there."""
-
-    model_config = ConfigDict(strict=True)
-
-    input: _Text
-    answers: Annotated[list[_Text | int | float], Field(min_length=1)]
-    context: str | list[Any] = ""
-    documents: list[int] = []
-    index: str | int | None = None
-    id: str | int | None = None
-    task: str = ""
-    metric: str = ""
-    answer_prefix: str = ""
-    example: str = ""
-    tokens_to_generate: Annotated[int, Field(ge=0)] = 0
-    messages: list[_Message] = []
-    reply_prefix: str = ""
-    metadata: dict[str, Any] = {}
-
-
 def load_questions(data_root: Path, length: str) -> Iterator[Entry]:
-    """The entries of ``eval_<length>.json`` in order.
+    """The entries of ``eval_<length>.json`` in order, each with its document; some tasks read none.
 
     Raises:
-        EvalError: the file is missing, damaged or empty, an id is repeated, or an entry lacks a field. A missing
-            ``context`` is allowed: some tasks read no document.
+        EvalError: the file is missing, damaged or empty, an id is repeated, or an entry lacks a field.
     """
     path = data_path(data_root, length)
     texts = _Documents(data_root, path.name)
@@ -137,7 +120,7 @@ def load_questions(data_root: Path, length: str) -> Iterator[Entry]:
     with path.open("rb") as file:
         try:
             for number, raw in enumerate(json_list(file)):
-                entry = _entry(f"{path}: entry {number}", length, str(number), raw, texts)
+                entry = _entry(f"{path}: entry {number}", length, number, raw, texts)
                 first = seen.setdefault(entry.question.id, number)
                 if first != number:
                     raise EvalError(f"{path}: entries {first} and {number} both have the index {entry.question.id}")
@@ -148,6 +131,47 @@ def load_questions(data_root: Path, length: str) -> Iterator[Entry]:
         raise EvalError(f"{path}: expected a non-empty list")
 
 
+def _entry(where: str, length: str, number: int, raw: Any, documents: _Documents) -> Entry:
+    try:
+        fields = {name: value for name, value in raw.items() if value is not None}
+        name = fields.get("index", fields.get("id", number))
+        question = EvalQuestion.model_validate(fields | {"length": length, "id": name})
+        return Entry(question, documents.of(fields))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise EvalError(f"{where} has no usable `{first['loc'][0]}`: {first['msg']}") from None
+    except AttributeError:
+        raise EvalError(f"{where} is not an object with `input` and `answers`") from None
+    except DataError as error:
+        raise EvalError(f"{where}: {error}") from None
+
+
+@dataclass
+class _Documents:
+    """Those that entries name by number; the file that has them is opened by the first entry that does."""
+
+    data_root: Path
+    asking: str
+
+    @cached_property
+    def raw(self) -> RawFile:
+        return RawFile(find_raw(self.data_root))
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        return Corpus(self.data_root, self.asking)
+
+    def of(self, entry: Mapping[str, Any]) -> str:
+        context = entry.get("context", "")
+        if "context" not in entry and entry.get("documents"):
+            return self.corpus.context(entry)
+        if isinstance(context, list):
+            return self.raw.context(entry)
+        if not isinstance(context, str):
+            raise DataError("its `context` is neither a text nor a list of numbers")
+        return context
+
+
 def as_asked(question: EvalQuestion, task: Task, *, thinks: bool) -> EvalQuestion:
     """The question with the parts of its row that are used.
 
@@ -155,9 +179,8 @@ def as_asked(question: EvalQuestion, task: Task, *, thinks: bool) -> EvalQuestio
     answer in a form needs its beginning and its length. ``thinks``: the model's replies begin with thinking, which
     neither prefix nor limit allows for, so MEM_MAX_FINAL holds.
     """
-    if not task.reads_whole:
-        return replace(question, answer_prefix="", example="", tokens_to_generate=0)
-    return replace(question, answer_prefix="", tokens_to_generate=0) if thinks else question
+    dropped: dict[str, Any] = {"answer_prefix": "", "tokens_to_generate": 0} if thinks or not task.reads_whole else {}
+    return question.model_copy(update=dropped if task.reads_whole else dropped | {"example": ""})
 
 
 def data_path(data_root: Path, length: str) -> Path:
@@ -185,46 +208,3 @@ def data_hash(data_root: Path, length: str) -> str:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-
-
-@dataclass
-class _Documents:
-    """Those that entries name by number; the file that has them is opened by the first entry that does."""
-
-    data_root: Path
-    asking: str
-
-    @cached_property
-    def raw(self) -> RawFile:
-        return RawFile(find_raw(self.data_root))
-
-    @cached_property
-    def corpus(self) -> Corpus:
-        return Corpus(self.data_root, self.asking)
-
-    def of(self, raw: Mapping[str, Any], row: _Row) -> str:
-        if "context" not in raw and row.documents:
-            return self.corpus.context(raw)
-        return self.raw.context(raw) if isinstance(row.context, list) else row.context
-
-
-def _entry(where: str, length: str, number: str, raw: Any, documents: _Documents) -> Entry:
-    try:
-        row = _Row.model_validate({name: value for name, value in raw.items() if value is not None})
-        context = documents.of(raw, row)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise EvalError(f"{where} has no usable `{first['loc'][0]}`: {first['msg']}") from None
-    except AttributeError:
-        raise EvalError(f"{where} is not an object with `input` and `answers`") from None
-    except DataError as error:
-        raise EvalError(f"{where}: {error}") from None
-    if row.metric and row.metric not in RULER_METRICS:
-        raise EvalError(f"{where} has the metric {row.metric!r}; known are {', '.join(RULER_METRICS)}")
-    name = next((given for given in (row.index, row.id) if given is not None), number)
-    question = EvalQuestion(
-        length, str(name), row.input, tuple(map(str, row.answers)), row.task, row.metric, row.answer_prefix,
-        row.example, row.tokens_to_generate, tuple(Message(Role(one.role), one.content) for one in row.messages),
-        row.reply_prefix, row.metadata,
-    )
-    return Entry(question, context)

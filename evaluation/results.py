@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
-from typing import IO, Any
+from typing import Any
 
 import orjson
 
@@ -37,7 +37,9 @@ from .questions import EvalError
 
 METRICS = ("sub_em", "em", "f1", "sub_em_legacy", "ruler")
 """Score keys of a row, in the order in which they are shown."""
-_RUN, _LOCK = "run.json", ".lock"
+_RUN = "run.json"
+_ON_DISK = {"question": "_id", "text": "input", "prediction": "pred"}
+"""Fields of a row that are called otherwise in its line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,27 +52,20 @@ class Row:
     task: str
     mode: str
     text: str
-    answers: tuple[str, ...]
+    answers: Sequence[str]
     response: str
     prediction: str
     scores: Mapping[str, float]
     headline: str = ""
-    """The score that the row's task is judged by; empty in folders that do not say, where METRICS decides."""
+    """The score that the row's task is judged by; empty where METRICS decides."""
     outcome: str
     failure: str | None
     failure_message: str | None
     counts: Mapping[str, float]
-    memory_tokens: tuple[int, ...]
-    """Of the memory after each turn."""
-    memory_gold: tuple[bool | None, ...]
-    """Whether an accepted answer stands in that memory; None where that tells nothing."""
+    memories: Sequence[Mapping[str, Any]]
+    """Of each turn: ``tokens``, and whether an accepted answer stands in it (``gold``; None where that tells
+    nothing)."""
     seconds: float
-
-
-_SAME = ("question", "sample", "length", "task", "mode", "text", "answers", "response", "prediction", "outcome",
-         "failure", "failure_message", "counts", "seconds")
-_ON_DISK = {"question": "_id", "text": "input", "prediction": "pred"}
-"""Fields of a row that a line has as they are, and those that are called otherwise there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +107,7 @@ class Cell:
     """The hash of its questions: cells compare question by question only if it is the same."""
     questions: int
     samples: int
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
 
     @property
     def task(self) -> str:
@@ -147,36 +142,31 @@ class Results:
 
 
 def read_results(folders: Sequence[Path]) -> tuple[Results, ...]:
-    """The folders' results in the order given.
+    """The folders' results in the order given, each once.
 
     Raises:
-        EvalError: a folder is given twice, is not an evaluation's, has no rows, or has a damaged one.
+        EvalError: a folder is not an evaluation's, has no rows, or has a damaged one.
     """
-    resolved = [folder.resolve() for folder in folders]
-    for folder, count in Counter(resolved).items():
-        if count > 1:
-            raise EvalError(f"{folder} is given {count} times; name each result folder once")
+    resolved = list(dict.fromkeys(folder.resolve() for folder in folders))
     return tuple(_results(label, folder) for label, folder in zip(labels_of(resolved), resolved, strict=True))
 
 
 def _results(label: str, folder: Path) -> Results:
     run = read_run(folder)
     cells = tuple(read_cell(folder, run, name) for name in run.lengths)
-    if not any(cell.rows for cell in cells):
+    written = [rows_path(folder, cell.name).stat().st_mtime for cell in cells if cell.rows]
+    if not written:
         raise EvalError(f"{folder}: no rows yet; run the evaluation first")
-    newest = max(rows_path(folder, cell.name).stat().st_mtime for cell in cells if cell.rows)
-    return Results(label, folder, run, cells, datetime.fromtimestamp(newest, UTC))
+    return Results(label, folder, run, cells, datetime.fromtimestamp(max(written), UTC))
 
 
 def labels_of(folders: Sequence[Path]) -> list[str]:
     """Names of the folders, with as many parents as it takes to tell them apart."""
     labels = [folder.name for folder in folders]
     for depth in range(2, max((len(folder.parts) for folder in folders), default=0) + 1):
-        repeated = {label for label, count in Counter(labels).items() if count > 1}
-        labels = [
-            "/".join(folder.parts[-depth:]) if label in repeated else label
-            for folder, label in zip(folders, labels, strict=True)
-        ]
+        count = Counter(labels)
+        labels = ["/".join(folder.parts[-depth:]) if count[label] > 1 else label
+                  for folder, label in zip(folders, labels, strict=True)]
     return labels
 
 
@@ -193,16 +183,15 @@ def read_run(output: Path) -> Run:
     """``run.json``. Raises EvalError where the folder has none, or a damaged one."""
     if not has_run(output):
         raise EvalError(f"{output}: no results; give the folder of an evaluation")
-    path = output / _RUN
     try:
-        return Run(**orjson.loads(path.read_bytes()))
+        return Run(**orjson.loads((output / _RUN).read_bytes()))
     except (ValueError, TypeError) as error:
-        raise EvalError(f"{path}: damaged ({error}); remove {output} and evaluate again") from None
+        raise EvalError(f"{output / _RUN}: damaged ({error}); remove {output} and evaluate again") from None
 
 
 def read_cell(output: Path, run: Run, name: str) -> Cell:
     """What the run has of one length."""
-    return Cell(name, run.data[name], run.questions[name], run.samples, tuple(read_rows(output, name)))
+    return Cell(name, run.data[name], run.questions[name], run.samples, read_rows(output, name))
 
 
 def rows_path(output: Path, length: str) -> Path:
@@ -210,42 +199,22 @@ def rows_path(output: Path, length: str) -> Path:
 
 
 def read_rows(output: Path, length: str) -> list[Row]:
-    """The newest row of each (question, sample).
-
-    Raises:
-        EvalError: a whole line is no row.
-    """
-    path = rows_path(output, length)
-    if not path.is_file():
-        return []
-    newest: dict[tuple[str, int], Row] = {}
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                row = _row(orjson.loads(line))
-            except (ValueError, LookupError, TypeError, AttributeError) as error:
-                what = f"line {number} is no row of an evaluation ({type(error).__name__}: {error})"
-                raise EvalError(f"{path}: {what}; remove that line and run again") from None
-            newest[row.question, row.sample] = row
+    """The newest row of each (question, sample). Raises EvalError where a whole line is no row."""
+    path, newest = rows_path(output, length), dict[tuple[str, int], Row]()
+    for number, line in enumerate(path.open("rb") if path.is_file() else (), start=1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            row = _row(orjson.loads(line))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise EvalError(f"{path}: line {number} is no row of an evaluation ({error}); remove it") from None
+        newest[row.question, row.sample] = row
     return list(newest.values())
 
 
-def answered(rows: Sequence[Row]) -> set[tuple[str, int]]:
-    """The (question, sample) pairs that need not be asked again."""
-    return {(row.question, row.sample) for row in rows if row.failure is None}
-
-
 def _row(line: dict[str, Any]) -> Row:
-    known = {name: line[_ON_DISK.get(name, name)] for name in _SAME}
-    memories = line["memories"]
-    return Row(
-        **known | {"answers": tuple(line["answers"])}, headline=line.get("headline", ""),
-        scores={name: line[name] for name in METRICS if name in line} | line.get("scores", {}),
-        memory_tokens=tuple([memory["tokens"] for memory in memories]),
-        memory_gold=tuple([memory["gold"] for memory in memories]),
-    )
+    scores = {name: line.pop(name) for name in METRICS if name in line} | line.pop("scores", {})
+    return Row(scores=scores, **{name: line.pop(there) for name, there in _ON_DISK.items() if there in line}, **line)
 
 
 # --- writing ------------------------------------------------------------------------------------------------------
@@ -255,7 +224,9 @@ def _row(line: dict[str, Any]) -> Row:
 def lock_results(output: Path) -> Iterator[None]:
     """Make ``output`` and be its only writer. Raises MemAgentError where another evaluation is."""
     busy = "another evaluation is writing there; wait for it, or set another SAVE_FILE"
-    with folder_lock(output, busy=busy, name=_LOCK):
+    with folder_lock(output, busy=busy):
+        for path in output.glob("*.jsonl"):
+            cut_half_line(path)
         yield
 
 
@@ -263,44 +234,19 @@ def write_run(output: Path, run: Run) -> None:
     write_atomically(output / _RUN, orjson.dumps(asdict(run), option=orjson.OPT_INDENT_2))
 
 
-class RowWriter:
-    """Appends rows to the files of ``output``; a context manager."""
-
-    def __init__(self, output: Path) -> None:
-        self._output = output
-        self._files: dict[str, IO[bytes]] = {}
-
-    def write(self, row: Row) -> None:
-        file = self._files.get(row.length)
-        if file is None:
-            path = rows_path(self._output, row.length)
-            cut_half_line(path)
-            file = self._files[row.length] = path.open("ab", buffering=0)
-        append_whole(file, _line(row))
-
-    def __enter__(self) -> RowWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in self._files.values():
-            file.close()
-
-
-def _line(row: Row) -> bytes:
-    line = {_ON_DISK.get(name, name): getattr(row, name) for name in _SAME}
-    line |= {name: score for name, score in row.scores.items() if name in METRICS}
-    line |= {"headline": row.headline} if row.headline else {}
-    memories = zip(row.memory_tokens, row.memory_gold, strict=True)
-    line["memories"] = [{"tokens": tokens, "gold": gold} for tokens, gold in memories]
-    if own := {name: score for name, score in row.scores.items() if name not in METRICS}:
+def write_row(output: Path, row: Row) -> None:
+    """Append it to its length's file; inside ``lock_results``."""
+    line = {_ON_DISK.get(name, name): value for name, value in asdict(row).items()}
+    scores = line.pop("scores")
+    line |= {name: score for name, score in scores.items() if name in METRICS}
+    if own := {name: score for name, score in scores.items() if name not in METRICS}:
         line["scores"] = own
-    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+    with rows_path(output, row.length).open("ab", buffering=0) as file:
+        append_whole(file, orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def cut_half_line(path: Path) -> None:
     """Cut off what stands behind the last line end."""
-    if path.is_file():
-        content = path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            os.truncate(path, whole)
+    content = path.read_bytes() if path.is_file() else b""
+    if content and not content.endswith(b"\n"):
+        os.truncate(path, content.rfind(b"\n") + 1)

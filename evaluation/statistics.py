@@ -28,8 +28,7 @@ together as well, as a binomial count.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -40,7 +39,6 @@ RESAMPLES = 10_000
 CONFIDENCE = 0.95
 EXACT = 13
 """Differences whose 2^13 sign patterns are fewer than the patterns that would be drawn."""
-_FEW_VALUES = 256
 _DRAWN_AT_ONCE = 2_000_000
 """Numbers in memory at a time."""
 
@@ -79,25 +77,20 @@ class Comparison:
         return f"{self.p:.4f} (lowest possible)"
 
 
-def by_question(scores: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """The mean score of each question; a question has one (id, score) pair per sample."""
-    total: dict[str, list[float]] = defaultdict(list)
-    for question, score in scores:
-        total[question].append(score)
-    return {question: sum(each) / len(each) for question, each in total.items()}
-
-
 def interval(
     values: Iterable[float], *, full: float | None = None, seed: int = 0, resamples: int = RESAMPLES
 ) -> Estimate:
     """Mean and bootstrap percentile interval of one value per question; ``full`` is a score's highest value."""
     array = np.fromiter(values, dtype=np.float64)
-    assert array.size, "no values"
     tail = (1 - CONFIDENCE) / 2
     if full is not None and array[0] in (0.0, full) and np.all(array == array[0]):
         least = full * tail ** (1 / array.size)
         return Estimate(full, least, full, array.size) if array[0] else Estimate(0.0, 0.0, full - least, array.size)
-    low, high = np.quantile(_resampled_means(array, np.random.default_rng(seed), resamples), [tail, 1 - tail])
+    rng = np.random.default_rng(seed)
+    distinct, counts = np.unique(array, return_counts=True)
+    share = counts / array.size
+    means = _drawn(lambda part: rng.multinomial(array.size, share, size=part) @ distinct, resamples, distinct.size)
+    low, high = np.quantile(means / array.size, [tail, 1 - tail])
     mean = float(array.mean())
     return Estimate(mean, min(mean, float(low)), max(mean, float(high)), array.size)  # equal, except for rounding
 
@@ -105,7 +98,6 @@ def interval(
 def compare(first: Mapping[Q, float], second: Mapping[Q, float], *, seed: int = 0) -> Comparison:
     """Second against first on the questions that both have."""
     shared = [question for question in first if question in second]
-    assert shared, "no question in common"
     ours = np.array([first[q] for q in shared])
     theirs = np.array([second[q] for q in shared])
     differences = theirs - ours
@@ -122,18 +114,13 @@ def sign_flip_p(differences: Values, rng: np.random.Generator) -> float:
     sizes, counts = np.unique(np.abs(differences[differences != 0]), return_counts=True)
     found = abs(float(differences.sum()))
     if counts.sum() <= EXACT:
-        sums = _all_patterns(np.repeat(sizes, counts))
+        patterns = np.arange(2 ** counts.sum())[:, None] >> np.arange(counts.sum()) & 1
+        sums = (2.0 * patterns - 1.0) @ np.repeat(sizes, counts)
         return float(np.mean(np.abs(sums) >= found - _slack(found)))
     # A sum under random signs: of counts[i] differences of size sizes[i] a binomial number keeps its sign.
-    kept = (rng.binomial(counts, 0.5, (part, sizes.size)) for part in _parts(RESAMPLES, sizes.size))
-    sums = np.concatenate([(2.0 * part - counts) @ sizes for part in kept])
+    sums = _drawn(
+        lambda part: (2.0 * rng.binomial(counts, 0.5, (part, sizes.size)) - counts) @ sizes, RESAMPLES, sizes.size)
     return float((1 + np.sum(np.abs(sums) >= found - _slack(found))) / (1 + sums.size))
-
-
-def _all_patterns(sizes: Values) -> Values:
-    """The sums of ``sizes`` under every pattern of signs."""
-    patterns = np.arange(2**sizes.size)[:, None] >> np.arange(sizes.size) & 1
-    return (2.0 * patterns - 1.0) @ sizes
 
 
 def _slack(found: float) -> float:
@@ -141,17 +128,7 @@ def _slack(found: float) -> float:
     return 1e-9 * max(1.0, found)
 
 
-def _resampled_means(values: Values, rng: np.random.Generator, resamples: int) -> Values:
-    n = values.size
-    distinct, counts = np.unique(values, return_counts=True)
-    if distinct.size <= _FEW_VALUES:
-        return rng.multinomial(n, counts / n, size=resamples) @ distinct / n
-    drawn = (rng.integers(n, size=(part, n), dtype=np.int32) for part in _parts(resamples, n))
-    return np.concatenate([values[part].mean(axis=1) for part in drawn])
-
-
-def _parts(draws: int, width: int) -> Iterator[int]:
-    """``draws`` in parts, each small enough for ``width`` numbers per draw to be in memory."""
-    most = max(1, _DRAWN_AT_ONCE // width)
-    for start in range(0, draws, most):
-        yield min(most, draws - start)
+def _drawn(draw: Callable[[int], Values], draws: int, width: int) -> Values:
+    """``draws`` numbers, in parts small enough for the ``width`` numbers behind each to be in memory."""
+    most = max(1, _DRAWN_AT_ONCE // max(1, width))
+    return np.concatenate([draw(min(most, draws - start)) for start in range(0, draws, most)])

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 import openai
 
 from ..agents.records import FailureKind
-from ..system.errors import MemAgentError
+from ..system.errors import MemAgentError, reason_of
 from ..system.server_url import KEYS, chat_base, uses_proxy, without_key
 from ..system.text import one_line
 
@@ -103,8 +103,14 @@ class ChatClient:
         """As ``sampled``, with how each ended. Raises ChatFailed."""
         self.counts["asked"] += 1
         client, slots = self._of_this_loop()
-        async with slots:
-            replies = await self._replies(client, messages, seed)
+        try:
+            async with slots:
+                choices = (await self._completion(client, messages, seed)).choices[: self.settings.samples]
+            replies = [Reply(_text(choice.message.content), choice.finish_reason == "length") for choice in choices]
+            if len(replies) < self.settings.samples:
+                raise ValueError(f"{len(replies)} replies, {self.settings.samples} were asked for")
+        except _UNREADABLE as error:
+            raise self._failure(error) from None
         self.counts["answered"] += 1
         return replies
 
@@ -137,7 +143,7 @@ class ChatClient:
             self._loops[loop] = client, asyncio.Semaphore(settings.concurrency)
         return self._loops[loop]
 
-    async def _replies(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> list[Reply]:
+    async def _completion(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> Any:
         settings, budget = self.settings, self._budget
         given = {"model": settings.model, "messages": messages, "temperature": settings.temperature,
                  "top_p": settings.top_p, budget: settings.max_output_tokens, "seed": seed,
@@ -146,33 +152,20 @@ class ChatClient:
         if settings.thinking is not None:
             body["extra_body"] = {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
         try:
-            answer = await client.chat.completions.create(**body)
-            replies = [Reply(_text(choice.message.content), choice.finish_reason == "length")
-                       for choice in answer.choices[: settings.samples]]
-            if len(replies) < settings.samples:
-                raise ValueError(f"{len(replies)} replies, {settings.samples} were asked for")
-        except _UNREADABLE as error:
-            refused = error.response.text if isinstance(error, openai.BadRequestError) else ""
-            if _NEW_BUDGET in refused and budget != _NEW_BUDGET:
-                self._budget = _NEW_BUDGET
-                return await self._replies(client, messages, seed)
-            raise self._failure(error) from None
-        return replies
+            return await client.chat.completions.create(**body)
+        except openai.BadRequestError as error:
+            if _NEW_BUDGET not in error.response.text or budget == _NEW_BUDGET:
+                raise
+            self._budget = _NEW_BUDGET
+            return await self._completion(client, messages, seed)
 
     def _failure(self, error: Exception) -> ChatFailed:
-        kind, status = FailureKind.BAD_RESPONSE, 0
-        reason = f"expected a chat completion: {type(error).__name__}: {error}"
-        if isinstance(error, openai.APIStatusError):
-            status = error.status_code
-            kind = FailureKind.of_status(status)
-            remedy = "the key is refused, " if status in (401, 403) else ""
-            reason = f"HTTP {status}: {remedy}model {self.settings.model!r}: {error.response.text}"
-        elif isinstance(error, openai.APITimeoutError):
-            kind, reason = FailureKind.TIMEOUT, f"no answer within {self.settings.timeout_s:g} s"
-        elif isinstance(error, openai.APIConnectionError):
-            kind = FailureKind.CONNECTION
-            reason = f"nothing answers there ({error.__cause__ or error}); start it, or correct the address or proxy"
+        status = getattr(error, "status_code", 0)
+        kind = FailureKind.of_status(status) if status else FailureKind.BAD_RESPONSE
+        if isinstance(error, openai.APIConnectionError):
+            kind = FailureKind.TIMEOUT if isinstance(error, openai.APITimeoutError) else FailureKind.CONNECTION
         self.counts["failed"] += 1
+        reason = f"no reply of model {self.settings.model!r}: {reason_of(error)} {error.__cause__ or ''}"
         shown = one_line(without_key(reason, self.settings.key), 200)
         return ChatFailed(f"{self.settings.url}: {shown}", kind, status)
 

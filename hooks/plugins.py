@@ -8,7 +8,6 @@ where a host reads none of them they mean nothing.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
 from pathlib import Path
 
 from ..agents import check_agent
@@ -46,20 +45,10 @@ def check_own_tasks(source: DataSource, config: Config) -> None:
             raise ConfigError(f"{source.path}, line {line}: metadata.task: {error}") from error
 
 
-_EMBEDDED = {
-    "train_procs": "the layout follows from NUM_NODES, NUM_GPUS and TP",
-    "train_dtype": "hosts train in bfloat16; HOST_ARGS takes their flags",
-    "lora_rank": "adapters are trained with HOST=local",
-    "num_engines": "the number of engines follows from the GPUs",
-    "engine_args": "HOST_ARGS takes the host's own --sglang-... or --vllm-... flags",
-}
-_OF_A_HOST = "HOST=slime and HOST=vime read it"
-IGNORED: Mapping[str, Mapping[str, str]] = {
-    "local": dict.fromkeys(("host_root", "num_nodes", "num_gpus", "fully_async", "host_args"), _OF_A_HOST),
-    "slime": _EMBEDDED,
-    "vime": _EMBEDDED,
-}
-"""For each host the fields that it does not read, and what to do instead."""
+OF_HOSTS = ("host_root", "num_nodes", "num_gpus", "fully_async", "host_args")
+"""Fields that slime and vime alone read."""
+EMBEDDED = ("train_procs", "train_dtype", "lora_rank", "num_engines", "engine_args")
+"""Fields that the embedded host alone reads; HOST_ARGS takes the flags of the others."""
 
 
 def refuse_ignored(config: Config, host: str) -> None:
@@ -68,9 +57,10 @@ def refuse_ignored(config: Config, host: str) -> None:
     ``refuse_ignored(Config(fully_async=True), "local")``: "FULLY_ASYNC=True does nothing with HOST=local ...".
     """
     default = Config()
-    for name, remedy in IGNORED[host].items():
+    for name in OF_HOSTS if host == "local" else EMBEDDED:
         if (value := getattr(config, name)) != getattr(default, name):
-            raise ConfigError(f"{name.upper()}={value} does nothing with HOST={host}: {remedy}; leave it out")
+            instead = "" if host == "local" else ", or give the host's own flags in HOST_ARGS"
+            raise ConfigError(f"{name.upper()}={value} does nothing with HOST={host}; leave it out{instead}")
 
 
 def check_tracker(config: Config) -> None:

@@ -9,8 +9,9 @@ Invariants:
 - rollout n is scored with the state that rollout n - 1 left, in this process or in one before it; ``prepare`` or the
   log hook tells n. Where a run continues in slime or vime, which tell it only after sampling, an answer scored alone
   sees a fresh state until then (only the weights of ``answer_utility``'s warm-up depend on that);
-- a state folder is whole or absent; the newest two stay, and those that a checkpoint continues from. Those of later
-  rollouts, of a run that was set back, are left as they are: a journal may still lead there;
+- a state folder is whole or absent; the newest three stay, as a host that samples ahead writes its checkpoint later,
+  and those that a checkpoint continues from. Those of later rollouts, of a run that was set back, are left as they
+  are: a journal may still lead there;
 - failed and aborted trajectories, and those of another generate hook, are in no batch;
 - LOSS=sft gives no rewards: none is loaded.
 
@@ -245,12 +246,9 @@ def _save(host: HostArgs, reward: Reward, rollout: int) -> None:
         reward.save(draft)
     remove(final)
     draft.rename(final)
-    checkpoints = {number_of(folder) for folder in numbered(host.save)}
-    newest = max((number for number in checkpoints if number <= rollout), default=-1)
+    kept = {number_of(folder) for folder in numbered(host.save)}
     for old in final.parent.glob("[0-9]*"):
-        number = int(old.name)
-        awaited = number > newest and (number + 1) % host.config.save_interval == 0  # its checkpoint may come yet
-        if number < rollout - 1 and number not in checkpoints and not awaited:
+        if int(old.name) < rollout - 2 and int(old.name) not in kept:
             remove(old)
 
 

@@ -4,8 +4,8 @@ slime and vime bring a ``Sample`` of their own; the embedded host's, below, has 
 never import a host's class: they look at ``status.value`` and at the fields named here.
 
 A record is what a trajectory leaves in ``sample.train_metadata``: written by ``rollout.generate``, read by everything
-else. The dict is plain (hosts pickle it, save it with ``torch.save`` and replay it); lists of tokens are shared, never
-copied. A sample of another generate hook has no record. A turn of 4 prompt and 2 sampled tokens, of which 3 prompt
+else, as a dict, which hosts pickle, save with ``torch.save`` and replay; lists of tokens are shared, never copied. A
+sample of another generate hook has no record. A turn of 4 prompt and 2 sampled tokens, of which 3 prompt
 tokens were in the engine's prefix cache and 2 are the document's first chunk::
 
     {"kind": "memory", "stop": "stop", "tokens": [1, 2, 3, 4, 50, 51], "log_probs": [-0.1, -0.7], "cached_tokens": 3,
@@ -194,18 +194,14 @@ class Record:
         written = sample.train_metadata or {}
         if not {"turns", "memories", "outcome", "counts"} <= written.keys():
             return None
-        failure = written.get("failure")
-        turns = (t | {"kind": TurnKind(t["kind"]), "stop": StopReason(t["stop"])} for t in written["turns"])
+        turns = tuple(TurnRecord(**turn) for turn in written["turns"])
         return cls(**written | {
-            "turns": tuple(TurnRecord(**turn) for turn in turns),
-            "memories": tuple(MemoryRecord(**memory) for memory in written["memories"]),
-            "outcome": Outcome(written["outcome"]), "failure": FailureKind(failure) if failure else None,
-        })
+            "turns": turns, "memories": tuple(MemoryRecord(**memory) for memory in written["memories"])})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for ``train_metadata``; token lists are the record's own."""
-        return _plain(self) | {
-            "turns": [_plain(turn) for turn in self.turns], "memories": [_plain(memory) for memory in self.memories]}
+        """For ``train_metadata``; token lists are the record's own."""
+        return _shallow(self) | {
+            "turns": list(map(_shallow, self.turns)), "memories": list(map(_shallow, self.memories))}
 
     @property
     def state_totals(self) -> list[float] | None:
@@ -214,9 +210,8 @@ class Record:
         return totals or None
 
 
-def _plain(record: Any) -> dict[str, Any]:
-    values = {f.name: getattr(record, f.name) for f in fields(record)}
-    return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
+def _shallow(record: Any) -> dict[str, Any]:
+    return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
 # --- into the host's Sample ---------------------------------------------------------------------------------------
@@ -251,7 +246,7 @@ def write_scores(sample: Any, record: Record) -> None:
 def write_failure(sample: Any, kind: FailureKind, message: str, reward_key: str = "") -> None:
     """Take a trajectory that has ended out of training and of all statistics; its record keeps what it sampled."""
     if Record.of(sample) is not None:
-        sample.train_metadata |= {"outcome": Outcome.FAILED.value, "failure": kind.value, "failure_message": message,
+        sample.train_metadata |= {"outcome": Outcome.FAILED, "failure": kind, "failure_message": message,
                                   "reward_parts": {}, "accuracy": None}
     sample.status = sample.Status(Outcome.FAILED.value)
     sample.loss_mask = [0] * sample.response_length

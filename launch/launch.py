@@ -108,7 +108,7 @@ def write_records(plan: Plan) -> None:
 def print_plan(plan: Plan, conversion: Sequence[str] = ()) -> None:
     """Print what would be written and run, in order, as shell and YAML; ``conversion`` is the last command."""
     config, gpus = plan.config, plan.layout.gpus_per_node
-    print(f"# {config.host} in {config.host_root}, model described by {plan.family or 'its config.json'}")
+    print(f"# {config.host} in {config.host_root}")
     print(f"# {plan.layout}")
     print("# --- config of every worker, except settings that are their defaults")
     default = Config().to_mapping()
@@ -121,10 +121,11 @@ def print_plan(plan: Plan, conversion: Sequence[str] = ()) -> None:
         print(_shell(plan.conversion))
     if not config.ray_address:
         print(_shell(ray_job.head_command(config, plan.ports, gpus, plan.cpus)))
-    if config.num_nodes > 1 and not config.ray_address:
-        print(f"# on each other machine: {ray_job.worker_command(config, gpus)}")
-    address = ray_job.job_address(config, plan.ports)
-    print(_shell(ray_job.submit_command(address, "mem_agent-TIME", plan.folder / "runtime_env.yaml", plan.command)))
+        if config.num_nodes > 1:
+            print(f"# on each other machine: {ray_job.worker_command(config, gpus)}")
+    place = ["--address", ray_job.job_address(config, plan.ports), "--submission-id", "mem_agent-TIME"]
+    environment = ["--runtime-env", str(plan.folder / "runtime_env.yaml")]
+    print(_shell([*ray_job.RAY, "job", "submit", *place, *environment, "--", *plan.command]))
     if conversion:
         print(_shell(conversion))
 
@@ -151,11 +152,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     start_logging()
     stop_on_signals()
     plan = make_plan(Config.from_env(), weights=not options.dry_run)
-    conversion = conversion_of_run(plan, options) if options.convert else []
+    conversion: list[str] = []
+    if options.convert:
+        pushed = ["--push-to-hub", options.push_to_hub] if options.push_to_hub else []
+        private = ["--private"] if options.private else []
+        model = ["--input", plan.config.save_path, "--hf", plan.config.hf_ckpt]
+        conversion = python_module("mem_agent.checkpoints.convert", *model, *pushed, *private)
     if options.dry_run:
         print_plan(plan, conversion)
         sys.stdout.flush()
-    problems = find_problems(plan, converts=options.convert)
+    problems = find_problems(plan)
     for line in dict.fromkeys(problems):
         print(f"error: {line}", file=sys.stderr)
     if problems or options.dry_run:
@@ -163,14 +169,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     with folder_lock(Path(plan.config.save_path), busy="is in use by another run; set another SAVE_PATH"):
         launch(plan)
     return convert(plan, conversion) if conversion else 0
-
-
-def conversion_of_run(plan: Plan, options: argparse.Namespace) -> list[str]:
-    """The command that converts the newest checkpoint."""
-    pushed = ["--push-to-hub", options.push_to_hub] if options.push_to_hub else []
-    private = ["--private"] if options.private else []
-    model = ["--input", plan.config.save_path, "--hf", plan.config.hf_ckpt]
-    return python_module("mem_agent.checkpoints.convert", *model, *pushed, *private)
 
 
 if __name__ == "__main__":

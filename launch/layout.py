@@ -1,4 +1,4 @@
-"""Dividing a model over GPUs: parallel sizes, GPUs per engine and tokens per micro-batch, from sizes and memory alone.
+"""Dividing a model over GPUs: tensor parallelism, GPUs per engine and tokens per micro-batch, from sizes and memory.
 
 The estimate, per training GPU, in bytes (bf16 weights, fp32 gradients, Adam states spread by the distributed
 optimizer, full recomputation, sequence parallelism)::
@@ -8,9 +8,9 @@ optimizer, full recomputation, sequence parallelism)::
                + 2 * hidden * layers / (tp * pp)    one saved activation per layer
                + 34 * 2 * hidden / tp               one layer recomputed (Korthikanti et al. 2022, equation 2)
 
-``held`` may take half of a GPU's memory, weights and tokens together 85 %. The smallest sizes that hold the longest
-row win, tensor parallelism first (it stays in one machine), then context, then pipeline parallelism. What the user
-gives is kept as it is: TP, MAX_TOKENS_PER_GPU, and the flags of HOST_ARGS that ``divide`` reads.
+``held`` may take half of a GPU's memory, weights and tokens together 85 %. The smallest tp that holds the longest row
+wins. What the user gives is kept as it is: TP, MAX_TOKENS_PER_GPU, and the flags of HOST_ARGS that ``divide`` reads,
+pipeline (pp) and context parallelism (cp) among them, which are 1 otherwise.
 
 Example: 7.6e9 parameters on 8 GPUs of 80 GiB, rows of 8,600 tokens: held is 57 GB at tp 1 and 34 GB at tp 2, so tp=2;
 an engine needs one GPU.
@@ -30,19 +30,6 @@ ENGINE_MEMORY = 0.7
 """Share of a GPU's memory that an engine takes, unless HOST_ARGS says otherwise."""
 _MOST_ROWS = 4
 """Rows of full length in one micro-batch; more would only take memory."""
-
-
-@dataclass(frozen=True)
-class Gpus:
-    """All GPUs of a run: ``nodes`` machines with ``per_node`` GPUs of ``memory`` bytes."""
-
-    nodes: int
-    per_node: int
-    memory: float
-
-    @property
-    def total(self) -> int:
-        return self.nodes * self.per_node
 
 
 @dataclass(frozen=True)
@@ -70,7 +57,7 @@ class Layout:
 
 
 def divide(config: Config) -> tuple[argparse.Namespace, list[str]]:
-    """What HOST_ARGS says of how GPUs are divided (0: nothing, it is derived), and its other flags::
+    """What HOST_ARGS says of how GPUs are divided (GPUs: 0 if nothing), and its other flags::
 
         HOST_ARGS="--context-parallel-size 2 --lr 5e-6"    cp=2, and --lr 5e-6 reaches the host as it is
 
@@ -78,8 +65,8 @@ def divide(config: Config) -> tuple[argparse.Namespace, list[str]]:
         ConfigError: a flag has no value, or one that is no number.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--pipeline-model-parallel-size", dest="pp", type=int, default=0)
-    parser.add_argument("--context-parallel-size", dest="cp", type=int, default=0)
+    parser.add_argument("--pipeline-model-parallel-size", dest="pp", type=int, default=1)
+    parser.add_argument("--context-parallel-size", dest="cp", type=int, default=1)
     parser.add_argument("--rollout-num-gpus-per-engine", dest="engine_gpus", type=int, default=0)
     parser.add_argument("--rollout-num-gpus", dest="rollout_gpus", type=int, default=0)
     parser.add_argument("--sglang-mem-fraction-static", "--vllm-gpu-memory-utilization", dest="engine_memory",
@@ -90,84 +77,63 @@ def divide(config: Config) -> tuple[argparse.Namespace, list[str]]:
         raise ConfigError(f"HOST_ARGS={config.host_args!r}: {error}") from None
 
 
-def derive_layout(model: ModelSize, gpus: Gpus, longest_row: int, config: Config) -> Layout:
-    """The layout for rows of up to ``longest_row`` tokens.
+def derive_layout(model: ModelSize, per_node: int, memory: float, longest_row: int, config: Config) -> Layout:
+    """The layout of NUM_NODES machines with ``per_node`` GPUs of ``memory`` bytes, for rows of up to ``longest_row``
+    tokens.
 
     Raises:
         ConfigError: the given sizes do not divide, or nothing fits; the message says what would.
     """
     given, _ = divide(config)
-    train, rollout_gpus = _split(gpus, given, config)
-    tp, cp, pp, tokens = _train_sizes(model, train, longest_row, given, config)
-    engine = given.engine_gpus or (_engine_gpus(model, gpus, given) if rollout_gpus else 1)
-    if rollout_gpus % engine:
-        raise ConfigError(f"HOST_ARGS: --rollout-num-gpus-per-engine {engine} does not divide the {rollout_gpus} GPUs "
-                          "that sample")
-    colocate = not config.fully_async and rollout_gpus > 0
-    return Layout(tp, pp, cp, tokens, engine, colocate, train.nodes, train.per_node, rollout_gpus, gpus.per_node)
+    total = config.num_nodes * per_node
+    training, rollout = total, 0 if config.supervised else total
+    if config.fully_async:  # each its own; else all GPUs do both in turn
+        rollout = given.rollout_gpus or total // 2
+        training = total - rollout
+        if not rollout or training < 1 or (training > per_node and training % per_node):
+            raise ConfigError(f"FULLY_ASYNC=1: {rollout} of {total} GPUs would sample and {max(training, 0)} train; "
+                              f"it needs one of each, and for training up to {per_node} or a multiple of that; set "
+                              "--rollout-num-gpus in HOST_ARGS, or use more GPUs")
+    tp, tokens = _tp_and_tokens(model, training, per_node, memory, longest_row, given, config)
+    engine = given.engine_gpus or (_engine_gpus(model, per_node, given.engine_memory * memory) if rollout else 1)
+    nodes = max(training // per_node, 1)
+    colocate = rollout > 0 and not config.fully_async
+    return Layout(tp, given.pp, given.cp, tokens, engine, colocate, nodes, training // nodes, rollout, per_node)
 
 
-def _split(gpus: Gpus, given: argparse.Namespace, config: Config) -> tuple[Gpus, int]:
-    """(GPUs that train, how many sample): all of them in turn, or with FULLY_ASYNC each its own."""
-    if config.supervised:
-        return gpus, 0
-    if not config.fully_async:
-        return gpus, gpus.total
-    rollout = given.rollout_gpus or gpus.total // 2
-    training = gpus.total - rollout
-    if not rollout or training < 1 or (training > gpus.per_node and training % gpus.per_node):
-        raise ConfigError(f"FULLY_ASYNC=1: {rollout} of {gpus.total} GPUs would sample and {max(training, 0)} train; "
-                          f"it needs one of each, and for training up to {gpus.per_node} or a multiple of that; set "
-                          "--rollout-num-gpus in HOST_ARGS, or use more GPUs")
-    nodes = max(training // gpus.per_node, 1)
-    return Gpus(nodes, training // nodes, gpus.memory), rollout
-
-
-def _train_sizes(
-    model: ModelSize, gpus: Gpus, longest_row: int, given: argparse.Namespace, config: Config
-) -> tuple[int, int, int, int]:
-    """(tp, cp, pp, tokens per GPU): the first sizes that hold the longest row, in the order of preference."""
-    divisions = [
-        (tp, cp, pp)
-        for pp in _powers(gpus.total, given.pp)
-        for cp in _powers(gpus.total, given.cp)
-        for tp in _powers(gpus.per_node, config.tp)
-        if gpus.total % (tp * cp * pp) == 0 and _splits_heads(model, tp) and model.layers % pp == 0
-    ]
-    if not divisions:
-        raise ConfigError(f"TP={config.tp}, and by HOST_ARGS context parallel {given.cp} and pipeline parallel "
-                          f"{given.pp} (0: any), do not divide {gpus.total} training GPUs, {model.heads} heads, "
-                          f"{model.kv_heads} key-value heads and {model.layers} layers")
-    if config.tp and given.cp and given.pp and config.max_tokens_per_gpu:
-        return (*divisions[0], config.max_tokens_per_gpu)  # all given: the user knows better than the estimate
+def _tp_and_tokens(
+    model: ModelSize, training: int, per_node: int, memory: float, longest_row: int, given: argparse.Namespace,
+    config: Config,
+) -> tuple[int, int]:
+    """(tensor parallel size, tokens per GPU): the smallest that hold the longest row, or what is given."""
     # Peak bytes, measured on the hosts' own loss functions (slime 624b824, vime 0747f8e, which clones).
     logit = (22 if config.host == "vime" else 12) + (4 if config.temperature != 1 else 0)
-    longest = 0
-    for tp, cp, pp in divisions:
-        held = model.parameters * (6 / (tp * pp) + 12 / gpus.total)
-        if held > 0.5 * gpus.memory:
+    row = -(-longest_row // given.cp)
+    for tp in [config.tp] if config.tp else _powers(per_node):
+        if training % (tp * given.pp * given.cp) or not _splits_heads(model, tp):
             continue
-        per_token = logit * model.vocab / tp + 2 * model.hidden * model.layers / (tp * pp) + 68 * model.hidden / tp
-        tokens, share = int((0.85 * gpus.memory - held) / per_token), -(-longest_row // cp)
-        if tokens >= share:
-            return tp, cp, pp, config.max_tokens_per_gpu or min(tokens, _MOST_ROWS * share)
-        longest = max(longest, tokens * cp)
-    enough = -(-model.parameters * 18 // (0.5 * gpus.memory))
-    what, remedy = f"rows of {longest_row} tokens", f"they hold {longest}; lower MEM_CHUNK_TOKENS, use more GPUs"
-    if not longest:
-        what, remedy = f"{model.parameters / 1e9:.1f}e9 parameters", f"use {enough:.0f} or more, a smaller model"
-    raise ConfigError(f"{what} do not fit {gpus.total} training GPUs of {gpus.memory / GIB:.0f} GiB; {remedy}, "
-                      "or give TP, MAX_TOKENS_PER_GPU and, in HOST_ARGS, "
-                      "--context-parallel-size and --pipeline-model-parallel-size, all four")
+        if config.tp and config.max_tokens_per_gpu:
+            return tp, config.max_tokens_per_gpu  # the user knows better than the estimate
+        held = model.parameters * (6 / (tp * given.pp) + 12 / training)
+        saved = 2 * model.hidden * model.layers / (tp * given.pp)
+        tokens = int((0.85 * memory - held) / (logit * model.vocab / tp + saved + 68 * model.hidden / tp))
+        if held <= 0.5 * memory and tokens >= row:
+            return tp, config.max_tokens_per_gpu or min(tokens, _MOST_ROWS * row)
+    raise ConfigError(
+        f"{model.parameters / 1e9:.1f}e9 parameters, {model.heads} heads and rows of {longest_row} tokens do not fit "
+        f"{training} training GPUs of {memory / GIB:.0f} GiB (TP={config.tp or 'any'}, context parallel {given.cp}, "
+        f"pipeline parallel {given.pp}); lower MEM_CHUNK_TOKENS, use more GPUs, give --context-parallel-size or "
+        "--pipeline-model-parallel-size in HOST_ARGS, or overrule this estimate with both TP and MAX_TOKENS_PER_GPU"
+    )
 
 
-def _engine_gpus(model: ModelSize, gpus: Gpus, given: argparse.Namespace) -> int:
+def _engine_gpus(model: ModelSize, per_node: int, memory: float) -> int:
     """The fewest GPUs whose engine share holds the bf16 weights twice over: the other half is for the KV cache."""
-    for n in _powers(gpus.per_node):
-        if _splits_heads(model, n) and 2 * 2 * model.parameters / n <= given.engine_memory * gpus.memory:
+    for n in _powers(per_node):
+        if _splits_heads(model, n) and 2 * 2 * model.parameters / n <= memory:
             return n
-    raise ConfigError(f"an engine of {model.parameters / 1e9:.1f}e9 parameters does not fit the {gpus.per_node} GPUs "
-                      "of one machine; give --rollout-num-gpus-per-engine in HOST_ARGS")
+    raise ConfigError(f"an engine of {model.parameters / 1e9:.1f}e9 parameters does not fit the {per_node} GPUs of "
+                      "one machine; give --rollout-num-gpus-per-engine in HOST_ARGS")
 
 
 def _splits_heads(model: ModelSize, n: int) -> bool:
@@ -175,6 +141,6 @@ def _splits_heads(model: ModelSize, n: int) -> bool:
     return model.heads % n == 0 and (model.kv_heads % n == 0 or n % model.kv_heads == 0)
 
 
-def _powers(limit: int, given: int = 0) -> list[int]:
-    """What is given, else the powers of two up to ``limit``."""
-    return [given] if given else [2**i for i in range(limit.bit_length())]
+def _powers(limit: int) -> list[int]:
+    """The powers of two up to ``limit``."""
+    return [2**i for i in range(limit.bit_length())]

@@ -1,7 +1,7 @@
 """Everything a launch is made of, settled before anything starts.
 
-Reads files and asks machines; writes nothing. What would stop or spoil the run, and leaves a plan that a dry run can
-show, is checked in ``preflight.py``.
+Reads files and asks this machine; writes nothing. What would stop or spoil the run, and leaves a plan that a dry run
+can show, is checked in ``preflight.py``.
 """
 
 from __future__ import annotations
@@ -14,35 +14,27 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..agents import longest_turn
-from ..agents.vocabulary import Vocabulary
 from ..checkpoints.folders import TRACKER
 from ..checkpoints.hf_model import load_vocabulary, local_folder, refuse_foreign_code, with_engine_length
 from ..config import Config, ConfigError
-from ..hooks.host_fixes import LOADS, RETURNS
 from ..hooks.plugins import check_plugins
 from ..system.python_command import python_module
 from .arguments import build_arguments
 from .find_host import HOSTS, find_host, imported_root
-from .layout import GIB, Gpus, Layout, derive_layout
-from .model_args import model_args, model_size, read_model_config
-from .ray_job import RAY_PORTS, machines, worker_variables
+from .layout import GIB, Layout, derive_layout
+from .model_args import describe, model_size, read_model_config
+from .ray_job import RAY_PORTS, worker_variables
 
 logger = logging.getLogger("mem_agent")
 PACK = Path(__file__).resolve().parents[1]
 ASSUMED_GIB = 80
 """Memory of a GPU that is not here to be asked."""
-TESTED = {
-    "slime": "624b824a898ab0ec1fcb4d373004c7f3852bf515",
-    "vime": "0747f8e7b84409f64e75f855d259e549b929998c",
-}
-"""The commit of each host that this pack was tested with."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +43,6 @@ class Plan:
 
     config: Config
     """Paths absolute, host named, engine length and layout filled in."""
-    family: str
-    """Of the host's model scripts; empty where the model is described by its ``config.json``."""
     parameters: int
     """Of the model."""
     layout: Layout
@@ -99,7 +89,7 @@ def make_plan(
 
     Args:
         weights: load the weights as well if HF_CKPT is a hub id; its configuration and tokenizer always are.
-        model: Megatron's description of the model, if no script of the host is to be asked.
+        model: Megatron's description of the model, if it is not that of HF_CKPT.
         layout: how GPUs are used, if that is not to be derived from those found.
 
     Raises:
@@ -107,27 +97,33 @@ def make_plan(
     """
     host, root = find_checkout(config)
     check_plugins(config)
-    model_folder = local_folder(config.hf_ckpt, weights=weights).expanduser().absolute()
-    content, family = read_model_config(model_folder), ""
-    if model is None:
-        family, model = model_args(root / "scripts" / "models", content)
-    vocabulary = _load_vocabulary(model_folder, config)
-    config = with_engine_length(config.with_absolute_paths(), model_folder, vocabulary).replace(
-        host=host, host_root=str(root), megatron_root=str(find_megatron(config)), hf_ckpt=str(model_folder),
-        torch_dist=str(_reference_folder(config)),
+    folder = local_folder(config.hf_ckpt, weights=weights).expanduser().absolute()
+    content = read_model_config(folder)
+    refuse_foreign_code(folder, config.trust_remote_code)
+    vocabulary = load_vocabulary(folder, config.trust_remote_code)
+    # As the hosts do: beside the Hugging Face folder; of a hub id not in its cache.
+    given = Path(config.hf_ckpt).expanduser()
+    beside = folder if given.is_dir() else Path(config.save_path) / given.name
+    reference = Path(config.torch_dist or f"{beside}_torch_dist").expanduser().absolute()
+    config = with_engine_length(config.with_absolute_paths(), folder, vocabulary).replace(
+        host=host, host_root=str(root), megatron_root=str(find_megatron(config)), hf_ckpt=str(folder),
+        torch_dist=str(reference),
     )
     size = model_size(content)
-    layout = layout or derive_layout(size, find_gpus(config), longest_turn(config, vocabulary), config)
+    layout = layout or derive_layout(size, *find_gpus(config), longest_turn(config, vocabulary), config)
     config = config.replace(tp=layout.tp, max_tokens_per_gpu=layout.tokens_per_gpu, num_gpus=layout.gpus_per_node)
-    folder = Path(config.save_path) / "launch"
+    records = Path(config.save_path) / "launch"
     users = [str(Path(entry).absolute()) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    path = dict.fromkeys([str(folder / "import"), config.megatron_root, config.host_root, *users])
+    path = dict.fromkeys([str(records / "import"), config.megatron_root, config.host_root, *users])
     variables = worker_variables(os.environ, config, os.pathsep.join(path), nvlink=has_nvlink())
     sticky = host == "slime" and has_sticky_router()
-    arguments = build_arguments(config, model, layout, folder / "mem_agent.yaml", sticky)
-    hooks = [flag for flag in arguments["hooks"] if flag.startswith("--")]
-    check_version(config, [*hooks, "--num-steps-per-rollout", "--use-dynamic-batch-size"])
-    return Plan(config, family, size.parameters, layout, variables, arguments)
+    arguments = build_arguments(config, model or describe(content), layout, records / "mem_agent.yaml", sticky)
+    # A host ignores flags that it does not know, and would train in another way.
+    known = (root / host / "utils" / "arguments.py").read_text()
+    if lacks := [flag for flag in arguments["hooks"] if flag.startswith("--") and f'"{flag}"' not in known]:
+        raise ConfigError(f"HOST_ROOT={config.host_root!r}: this version of {host} lacks {', '.join(lacks)}; use a "
+                          "later one (docs/hosts.md names the tested commits)")
+    return Plan(config, size.parameters, layout, variables, arguments)
 
 
 def find_checkout(config: Config) -> tuple[str, Path]:
@@ -145,25 +141,6 @@ def find_checkout(config: Config) -> tuple[str, Path]:
     return name, root
 
 
-def check_version(config: Config, flags: Sequence[str]) -> None:
-    """Raise ConfigError if the host's version lacks one of ``flags``, or else what the pack stands on.
-
-    A version is judged by what it has, not by its number: neither host raises its number with every change. Both
-    ignore flags they do not know, so a missing one has to be found before training, not in its results.
-    """
-    package = Path(config.host_root) / config.host
-    known = (package / "utils" / "arguments.py").read_text()
-    missing = [flag for flag in flags if f'"{flag}"' not in known]
-    files = ["utils/dp_schedule.py", *(["rollout/fully_async_rollout.py"] if config.fully_async else [])]
-    missing += [file for file in files if not (package / file).is_file()]
-    if config.fully_async and config.compares_with_reference:  # see hooks.host_fixes
-        actor = (package / "backends" / "megatron_utils" / "actor.py").read_text()
-        missing += [name for name in (LOADS, RETURNS) if f"def {name}(" not in actor]
-    if missing:
-        raise ConfigError(f"HOST_ROOT={config.host_root!r}: this version of {config.host} lacks {', '.join(missing)}; "
-                          f"use {TESTED[config.host][:8]} or later")
-
-
 def find_megatron(config: Config) -> Path:
     """The Megatron-LM checkout whose ``megatron.training`` the host imports; ``preflight`` tells where it is none."""
     if config.megatron_root:
@@ -172,43 +149,19 @@ def find_megatron(config: Config) -> Path:
     return next((root for root in candidates if (root / "megatron" / "training").is_dir()), candidates[0])
 
 
-def _load_vocabulary(folder: Path, config: Config) -> Vocabulary:
-    """The model's tokenizer. ``AutoTokenizer`` imports torch, for which a dry run would mostly wait, so the file
-    ``tokenizer.json`` is read as it stands; where that cannot be done, ``load_vocabulary`` can, or says why.
-    """
-    from transformers import PreTrainedTokenizerFast
-
-    refuse_foreign_code(folder, config.trust_remote_code)
-    with suppress(Exception):
-        return Vocabulary(PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True))
-    return load_vocabulary(folder, config.trust_remote_code)
-
-
-def _reference_folder(config: Config) -> Path:
-    """TORCH_DIST, or as the hosts do: beside the Hugging Face folder, with ``_torch_dist``; SAVE_PATH for a hub id."""
-    model = Path(config.hf_ckpt).expanduser()
-    beside = model.absolute() if model.is_dir() else Path(config.save_path) / model.name
-    return Path(config.torch_dist or f"{beside}_torch_dist").expanduser().absolute()
-
-
-def find_gpus(config: Config) -> Gpus:
-    """NUM_GPUS, or what nvidia-smi or the Ray cluster say; memory by nvidia-smi.
+def find_gpus(config: Config) -> tuple[int, float]:
+    """(GPUs of a machine, bytes of each): NUM_GPUS, and what nvidia-smi says.
 
     Raises:
         ConfigError: no GPU is found and none is declared.
     """
     memories = nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits").splitlines()
-    per_node = config.num_gpus or len(memories)
-    if config.ray_address and not config.num_gpus:
-        per_node = [*machines(config.ray_address), *[0] * config.num_nodes][config.num_nodes - 1]
-    if not per_node:
-        where = f"machines of RAY_ADDRESS={config.ray_address}" if config.ray_address else "machines"
-        raise ConfigError(f"NUM_GPUS=0, and no GPU was found on NUM_NODES={config.num_nodes} {where}; set NUM_GPUS "
-                          "to those of one machine, lower NUM_NODES, or set HOST=local")
+    if not (per_node := config.num_gpus or len(memories)):
+        raise ConfigError("NUM_GPUS=0, and no GPU was found here; set NUM_GPUS to those of one machine, or HOST=local")
     memory = min((int(m) for m in memories if m.isdecimal()), default=0) * 2**20
     if not memory:
         logger.warning("nvidia-smi reports no GPU memory; assuming %d GiB per GPU", ASSUMED_GIB)
-    return Gpus(config.num_nodes, per_node, memory or ASSUMED_GIB * GIB)
+    return per_node, memory or ASSUMED_GIB * GIB
 
 
 def has_nvlink() -> bool:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,13 +17,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ..config import Config, ConfigError
+from ..config import Config
 from ..system.errors import MemAgentError, reason_of
 from ..system.processes import ChildProcess, ProcessError
 from ..system.python_command import python_module
 from ..system.server_url import is_loopback
 from ..system.signals import run_stoppable
-from ..system.text import one_line
 
 logger = logging.getLogger("mem_agent")
 
@@ -36,9 +33,7 @@ _SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "ANSWER_KEY",
 """Keys for a joined cluster, which lacks our environment. Ray's dashboard shows them."""
 _PASSED = ("NCCL_", "GLOO_", "HF_", "WANDB_", "VLLM_", "SGLANG_", "SGL_", "TRANSFORMERS_", "TORCH_", "PYTORCH_")
 _KEPT_OUT = ("_TOKEN", "_KEY", "HF_CKPT", "TORCH_DIST")
-_STARTS_WITHIN_S, _POLL_S, _LOST_AFTER_S, _STOPS_WITHIN_S = 600.0, 2.0, 600.0, 30.0
-_STARTS = 3
-"""Of a head: Ray gives its own processes 30 s, which a loaded machine may not keep."""
+_STARTS_WITHIN_S, _POLL_S, _STOPS_WITHIN_S = 600.0, 2.0, 30.0
 
 
 def without_proxy(env: Mapping[str, str], *hosts: str) -> dict[str, str]:
@@ -89,29 +84,6 @@ def job_address(config: Config, ports: tuple[int, int] = RAY_PORTS) -> str:
     return config.ray_address or f"http://127.0.0.1:{ports[1]}"
 
 
-def submit_command(address: str, job: str, runtime_env: Path, command: Sequence[str]) -> list[str]:
-    """The shell command that submits the same job."""
-    options = ["--address", address, "--submission-id", job, "--runtime-env", str(runtime_env)]
-    return [*RAY, "job", "submit", *options, "--", *command]
-
-
-def machines(address: str) -> list[int]:
-    """GPUs of each living machine of a running cluster, the most first.
-
-    Raises:
-        ConfigError: no Ray answers at this address, or there is no Ray here to ask with.
-    """
-    settle_ray_auth()
-    try:
-        from ray.util.state import list_nodes  # planning does not need Ray otherwise
-
-        nodes = list_nodes(address, [("state", "=", "ALIVE")], limit=10000, detail=True, raise_on_missing_output=False)
-    except Exception as error:  # Ray's client has no common class for what another service's answer leads to
-        raise ConfigError(f"RAY_ADDRESS={address}: PYTHON={sys.executable} gets no answer of a Ray job server there "
-                          f"({reason_of(error)}); it is http://HEAD:8265 by default") from None
-    return sorted((int(node.resources_total.get("GPU", 0)) for node in nodes), reverse=True)
-
-
 def settle_ray_auth() -> None:
     """Have Ray's clients in this process send a token where a head would ask for one; before Ray is imported.
 
@@ -124,39 +96,29 @@ def settle_ray_auth() -> None:
 
 @contextmanager
 def cluster(config: Config, ports: tuple[int, int], gpus: int, cpus: int, log: Path) -> Iterator[None]:
-    """A Ray cluster with NUM_NODES machines of ``gpus`` GPUs for as long as the block lasts."""
+    """A Ray cluster for as long as the block lasts. The host waits for machines that have not joined yet."""
+    settle_ray_auth()
+    for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # Ray's client would prefer these to its argument
+        os.environ.pop(name, None)
     if config.ray_address:
         yield
         return
-    settle_ray_auth()
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    for _ in range(_STARTS):
-        head = ChildProcess("ray head", head_command(config, ports, gpus, cpus), environment, log)
-        try:
-            if _all_join(config, job_address(config, ports), gpus, head):
-                yield
-                return
-        finally:
-            head.stop(grace_s=_STOPS_WITHIN_S)
-        logger.warning("%s", head.describe())
-    raise ProcessError(head.describe())
+    from ray.job_submission import JobSubmissionClient  # planning does not need Ray
 
-
-def _all_join(config: Config, address: str, gpus: int, head: ChildProcess) -> bool:
-    """Wait until NUM_NODES machines have joined; false where the head ends before. Raises MemAgentError."""
-    if config.num_nodes > 1:
-        logger.info("on each of the other %d machines run: %s", config.num_nodes - 1, worker_command(config, gpus))
-    deadline, joined = time.monotonic() + _STARTS_WITHIN_S, 0
-    while head.exit_code is None:
-        with suppress(ConfigError):  # it does not listen yet
-            joined = sum(has >= gpus for has in machines(address))
-        if joined >= config.num_nodes:
-            return True
-        if time.monotonic() > deadline:
-            raise MemAgentError(f"NUM_NODES={config.num_nodes}: {joined} machines with {gpus} GPUs have joined Ray in "
-                                f"ten minutes; see {head.log_path}")
-        time.sleep(0.5)
-    return False
+    head = ChildProcess("ray head", head_command(config, ports, gpus, cpus), os.environ, log)
+    try:
+        deadline, answers = time.monotonic() + _STARTS_WITHIN_S, False
+        while not answers:
+            if head.exit_code is not None or time.monotonic() > deadline:
+                raise ProcessError(head.describe())
+            time.sleep(0.5)
+            with suppress(OSError, RuntimeError):
+                answers = bool(JobSubmissionClient(job_address(config, ports)))
+        if config.num_nodes > 1:
+            logger.info("on each of the other %d machines run: %s", config.num_nodes - 1, worker_command(config, gpus))
+        yield
+    finally:
+        head.stop(grace_s=_STOPS_WITHIN_S)
 
 
 def run_job(
@@ -179,8 +141,6 @@ def run_job(
     job = f"mem_agent-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     keys = _SECRETS if config.ray_address else ()
     variables = {**variables, **{name: os.environ[name] for name in keys if os.environ.get(name)}}
-    for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # the client would prefer these to its argument
-        os.environ.pop(name, None)
     try:
         client = JobSubmissionClient(address)
         for other in client.list_jobs():  # a killed launcher leaves its job to a joined cluster
@@ -192,17 +152,16 @@ def run_job(
         raise MemAgentError(f"{address}: no job was submitted: {reason_of(error)}") from None
     try:
         run_stoppable(_follow_log(client, job, log, show))
-        end = _wait_for_end(client, job)
+        while not (status := client.get_job_status(job)).is_terminal():
+            time.sleep(_POLL_S)
     except KeyboardInterrupt:
         logger.info("stopping job %s", job)
-        with suppress(OSError, RuntimeError):
-            client.stop_job(job)
-            _wait_for_end(client, job)
+        client.stop_job(job)
         raise
-    if end.status != JobStatus.SUCCEEDED:
-        raised = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception): .+$", end.message or "", re.MULTILINE)
-        reason = raised[-1] if raised else (end.message or "").partition(", last available logs")[0]
-        raise MemAgentError(f"job {job} {end.status.value}: {one_line(reason, 400)}; its log is {log}")
+    except (OSError, RuntimeError) as error:
+        raise MemAgentError(f"job {job}: its cluster does not answer any more: {reason_of(error)}") from None
+    if status != JobStatus.SUCCEEDED:
+        raise MemAgentError(f"job {job} {status.value}; the end of its log says why: {log}")
 
 
 def _submit(client: Any, **job: Any) -> None:
@@ -227,18 +186,3 @@ async def _follow_log(client: Any, job: str, log: Path, show: Callable[[str], No
                 kept.write(lines.encode())
     except RuntimeError as error:
         logger.warning("the log of job %s breaks off here (%s); waiting for its end", job, reason_of(error))
-
-
-def _wait_for_end(client: Any, job: str) -> Any:
-    """Its final ``JobDetails``; the cluster may be away for ten minutes meanwhile. Raises MemAgentError."""
-    deadline = time.monotonic() + _LOST_AFTER_S
-    while True:
-        try:
-            details = client.get_job_info(job)
-            if details.status.is_terminal():
-                return details
-            deadline = time.monotonic() + _LOST_AFTER_S
-        except (OSError, RuntimeError) as error:
-            if time.monotonic() > deadline:
-                raise MemAgentError(f"job {job}: its cluster does not answer any more: {reason_of(error)}") from None
-        time.sleep(_POLL_S)

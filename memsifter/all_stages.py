@@ -10,33 +10,31 @@ which the next stage still runs.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from . import answer, embed, rank
-from .files import FINISHED_WITH_FAILURES, stage_parser
+from .files import FINISHED_WITH_FAILURES
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = stage_parser("memsifter", "Embed, rank and answer.")
+    parser = argparse.ArgumentParser(prog="mem-agent memsifter", description="Options of all stages, and these:")
     parser.add_argument("--model", default=os.environ.get("MODEL_PATH", ""), help="the ranker's folder or hub id")
     parser.add_argument("--chat-model", default="", help="the chat model's, where BASE_URL is not set")
     parser.add_argument("--model-name", default=os.environ.get("MODEL_NAME", ""), help="the chat model's name")
     parser.add_argument("--methods", default=os.environ.get("METHODS", ""), help="whose order (the ranker's)")
-    given = parser.parse_args(argv)
+    given, shared = parser.parse_known_args(argv)
     ranker = Path(given.model).name
-    shared = [f"--{name.replace('_', '-')}={value}" for name, value in vars(given).items()
-              if value is not None and name not in ("model", "chat_model", "model_name", "methods")]
     url = os.environ.pop("BASE_URL", "")  # the chat model's; the ranker is served here
     code = embed.main([*shared, f"--tokenizer={given.model}"])
     if code == 0:
         code = rank.main([*shared, f"--model={given.model}", f"--model-name={ranker}"])
     if code in (0, FINISHED_WITH_FAILURES):
         os.environ["BASE_URL"] = url
-        chat = [f"--model={given.chat_model}"] if given.chat_model else []
-        code = max(code, answer.main([*shared, *chat, f"--model-name={given.model_name}",
+        code = max(code, answer.main([*shared, f"--model={given.chat_model}", f"--model-name={given.model_name}",
                                       f"--methods={given.methods or ranker}"]))
     return code
 

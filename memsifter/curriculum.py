@@ -41,12 +41,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 import orjson
 
 from ..config import Config, ConfigError
-from ..evaluation.results import Row, read_results
+from ..evaluation.results import Row as Answer
+from ..evaluation.results import read_results
 from ..evaluation.summary import main_metric, question_means, shared_metrics
 from ..system.command_line_types import positive_number, whole_number
 from ..system.errors import MemAgentError
@@ -54,8 +55,8 @@ from ..system.files import folder_lock, write_atomically
 from ..system.one_line_errors import one_line_errors
 from ..system.python_command import python_module
 from ..system.signals import stop_on_signals
-from .files import FINISHED_WITH_FAILURES, read_table
-from .rl_data import PROMPT_TOKENS, DataRecipe, from_variable, read_recipe
+from .files import FINISHED_WITH_FAILURES, OK, RANKING, Row, keep_settings, read_rows
+from .rl_data import PROMPT_TOKENS, from_variable, read_recipe
 
 PACK = Path(__file__).resolve().parents[1]
 _FREE = (
@@ -68,52 +69,6 @@ _FREE = (
 _OTHERS = ("AVERAGE", "OUTPUT", "SINGLE_ITER", "VERSION", "BASE_URL", "POCKET_DATA", "DATA_ROOT", "LENGTH", "FORCE",
            "DRY_RUN", "RESULTS", "SAVE_FILE", "CONVERT", "MODEL_PATH")
 """Variables that mean one command of several here."""
-_ANY = "iter_*"
-"""Stands for the checkpoints that a dry run does not know."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What stays as it is from the first round to the last."""
-
-    work: Path
-    model: str
-    recipe_file: Path
-    recipe: DataRecipe
-    results: Path
-    """With stage 1's files, in a folder named by the embedding model; rankings are written here."""
-    embedding: str
-    primary: Path | None
-    """Rankings that the first round is chosen by."""
-    average: int
-    ckpt_steps: tuple[int, ...]
-    """Which checkpoints are averaged; empty: the best."""
-    warm_up: int
-    reward: str
-    prompt_tokens: int
-    seed: int
-    prompts: str
-
-    @property
-    def rankings(self) -> str:
-        """The folder in ``results`` of this curriculum alone: told apart from folders of the same name elsewhere, and
-        kept where the folder is moved later.
-        """
-        begun = f"{self.work.name}-{hashlib.sha256(str(self.work).encode()).hexdigest()[:8]}"
-        return str(kept_settings(self.work).get("rankings", begun))
-
-    def folder(self, number: int) -> Path:
-        return self.work / f"round_{number}"
-
-    def data(self, number: int) -> Path:
-        return self.work / "rl_train_data" / f"round_{number}"
-
-    def ranker(self, number: int) -> str:
-        return f"{self.rankings}/round_{number}"
-
-    def model_of(self, number: int) -> str:
-        """What round ``number`` starts from."""
-        return self.model if number == 1 else str(self.folder(number - 1) / "model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,197 +83,166 @@ class Step:
     env: Mapping[str, str] = field(default_factory=dict)
     unset: Sequence[str] = _OTHERS
     """Variables that are the user's, and of another step."""
-    accepted: frozenset[int] = frozenset({0})
-    """Exit codes of an end that counts."""
     check: Callable[[], object] = bool
     """Raises MemAgentError where what was written is not worth keeping as done."""
 
-    def shown(self) -> str:
-        """As a line of shell."""
-        settings = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
-        return " ".join([*settings, shlex.join(self.command)])
+
+class Curriculum:
+    """The steps of all rounds, by the options and settings of a command."""
+
+    def __init__(self, given: argparse.Namespace, config: Config) -> None:
+        self.given, self.config, self.recipe = given, config, read_recipe(given.data_recipe)
+        self.work, self.results = given.work.absolute(), given.output_dir.absolute()
+        start = Path(os.path.expanduser(given.model))
+        self.model = str(start.absolute()) if start.is_dir() else given.model
+        self.prompt_tokens = given.max_prompt_tokens or min(config.mem_max_question, PROMPT_TOKENS)
+        self.prompts = ["--prompts", given.prompts] if given.prompts else []
+        # Of its rankings: told apart from curricula of the same name elsewhere, and kept where it is moved.
+        self.name = f"{self.work.name}-{hashlib.sha256(str(self.work).encode()).hexdigest()[:8]}"
+        if (self.work / "curriculum.json").is_file():
+            self.name = orjson.loads((self.work / "curriculum.json").read_bytes())["rankings"]
+
+    def folder(self, number: int, *names: str) -> Path:
+        return Path(self.work, f"round_{number}", *names)
+
+    def data(self, number: int) -> Path:
+        return self.work / "rl_train_data" / f"round_{number}"
+
+    def model_of(self, number: int) -> str:
+        """What round ``number`` starts from."""
+        return self.model if number == 1 else str(self.folder(number - 1, "model"))
+
+    def steps(self, number: int, *, dry: bool = False) -> Iterator[Step]:
+        """Of a round, in order: each is to be run before the next is asked for, unless ``dry``."""
+        yield self.prepare(number)
+        yield self.train(number)
+        yield self.convert(number)
+        average, chosen = self.given.average, self.given.ckpt_steps
+        there = [] if dry else self.checkpoints(number)
+        names = there or ["iter_*"] * min(2, average)
+        if chosen:  # step 20 is iteration 19, for iterations count from 0
+            names = [f"iter_{step - 1:07}" for step in chosen]
+            absent = [step for step, name in zip(chosen, names, strict=True) if name not in there and not dry]
+            if absent:
+                raise MemAgentError(f"--ckpt-steps: round {number} has no step {absent[0]}, but {', '.join(there)}")
+        elif self.recipe.test and (dry or len(names) > average):
+            for name in dict.fromkeys(names):
+                yield self.validate(number, name)
+            names = names if dry else self.best(number, names)
+        yield self.average(number, names if chosen else names[-average:])
+        if number < self.given.rounds:
+            yield self.rank(number)
+
+    # --- the steps --------------------------------------------------------------------------------------------------
+
+    def prepare(self, number: int) -> Step:
+        rankings = self.results / f"{self.name}/round_{number - 1}" if number > 1 else self.given.rankings
+        folders = [rankings, self.results / self.given.embedding_model_name]
+        command = python_module(
+            "mem_agent", "prepare-rl-data", "--recipe", str(self.given.data_recipe),
+            "--data-dirs", *(str(folder.absolute()) for folder in folders if folder), "--output-dir", str(self.work),
+            "--version", f"round_{number}", "--tokenizer", self.model, "--max-prompt-tokens", str(self.prompt_tokens),
+            "--seed", str(self.given.seed), *self.prompts)
+        return Step(number, "prepare", command, [self.data(number) / "prepared.json"])
+
+    def train(self, number: int) -> Step:
+        """A round that starts from an average has no TORCH_DIST: the user's is of the first model. What REWARD_ARGS
+        says of over-long replies holds for every reward, the rest for ``--reward`` alone."""
+        words, warm = shlex.split(os.environ.get("REWARD_ARGS", "")), number <= self.given.warm_up
+        if warm:
+            words = [word for word in words if word.startswith("overlong_")]
+        own = {"HF_CKPT": self.model_of(number), "TRAIN_DATA": str(self.data(number)), "EVAL": "0", "CONVERT": "0",
+               "SAVE_PATH": str(self.folder(number, "train")), "REWARD": "task" if warm else self.given.reward,
+               "REWARD_ARGS": shlex.join(words)}
+        unset = [*_OTHERS, *(["TORCH_DIST"] if number > 1 else [])]
+        tracker = self.folder(number, "train", "latest_checkpointed_iteration.txt")
+        return Step(number, "train", ["bash", str(PACK / "run-train.sh")], [tracker], own, unset)
+
+    def convert(self, number: int) -> Step:
+        folder = self.folder(number, "train")
+        own = {"SAVE_PATH": str(folder), "HF_CKPT": self.model_of(number), "SINGLE_ITER": "all"}
+        return Step(number, "convert", ["bash", str(PACK / "convert-to-hf.sh")], [folder / "hf"], own)
+
+    def validate(self, number: int, name: str) -> Step:
+        """By the data sets that have test questions: a file without a usable row has none."""
+        data, results = self.data(number), self.folder(number, "validation", name)
+        tested = [name for name in self.recipe.test if (data / f"eval_{name}.json").is_file()] or self.recipe.test
+        own = {"MODEL_PATH": str(self.folder(number, "train", "hf", name)), "DATA_ROOT": str(data),
+               "LENGTH": " ".join(tested), "RESULTS": str(results.parent), "SAVE_FILE": name, "CONVERT": "0"}
+        return Step(number, f"validate-{name}", ["bash", str(PACK / "run-eval.sh")], [results / "run.json"], own,
+                    check=partial(score_of, results))
+
+    def average(self, number: int, names: Sequence[str]) -> Step:
+        """One checkpoint is its own mean: a link."""
+        inputs = [str(self.folder(number, "train", "hf", name)) for name in names]
+        model = self.folder(number, "model")
+        command = python_module("mem_agent", "average", "--inputs", *inputs, "--output", str(model), "--force")
+        if len(names) == 1:
+            command = ["ln", "-sfn", *inputs, str(model)]
+        return Step(number, "average", command, [model / "config.json"])
+
+    def rank(self, number: int) -> Step:
+        """The test questions are not ranked: theirs are the same in every round."""
+        ranker, train = f"{self.name}/round_{number}", self.recipe.train
+        command = python_module(
+            "mem_agent", "session-ranking", "--model", str(self.folder(number, "model")), "--model-name", ranker,
+            "--output-dir", str(self.results), "--embedding-model-name", self.given.embedding_model_name,
+            "--splits", "train", "--datasets", " ".join(train), *self.prompts)
+        unset = [*_OTHERS, "TEMPERATURE"]  # of training; the stages would take it for theirs, EVAL_TEMPERATURE
+        outputs = [self.results / ranker / f"{name}_train_{RANKING}.parquet" for name in train]
+        return Step(number, "rank", command, outputs, {}, unset, partial(check_ranked, outputs))
+
+    # --- checkpoints ------------------------------------------------------------------------------------------------
+
+    def checkpoints(self, number: int) -> list[str]:
+        folder = self.folder(number, "train", "hf")
+        names = sorted(path.parent.name for path in folder.glob("iter_*/config.json"))
+        if not names:
+            raise MemAgentError(f"{folder}: no converted checkpoint; see the lines above")
+        return names
+
+    def best(self, number: int, names: Sequence[str]) -> list[str]:
+        """The names of the best checkpoints, in the order in which they were trained."""
+        scores = {name: score_of(self.folder(number, "validation", name)) for name in names}
+        print("".join(f"round {number}: {name} {score:.4f}\n" for name, score in scores.items()), end="", flush=True)
+        write_atomically(self.folder(number, "scores.json"), orjson.dumps(scores, option=orjson.OPT_INDENT_2))
+        return sorted(sorted(names, key=lambda name: (scores[name], name))[-self.given.average :])
+
+    def settings(self) -> Row:
+        """What a later run must share. Folders are not among them: results may be moved."""
+        given = self.given
+        own = {"rankings": self.name, "model": self.model, "data-recipe": self.recipe.model_dump(),
+               "embedding-model-name": given.embedding_model_name, "reward": given.reward, "average": given.average,
+               "warm-up": given.warm_up, "max-prompt-tokens": self.prompt_tokens, "seed": given.seed,
+               "prompts": given.prompts, **({"ckpt-steps": given.ckpt_steps} if given.ckpt_steps else {})}
+        return own | {name: value for name, value in self.config.to_mapping().items() if name.lower() not in _FREE}
 
 
-@one_line_errors("the same command goes on there")
-def main(argv: Sequence[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
-    config = Config.from_env()
-    start = Path(os.path.expanduser(args.model))
-    plan = Plan(
-        work=args.work.absolute(), model=str(start.absolute()) if start.is_dir() else args.model,
-        recipe_file=args.data_recipe, recipe=read_recipe(args.data_recipe), results=args.output_dir.absolute(),
-        embedding=args.embedding_model_name, primary=args.primary_data_dir and args.primary_data_dir.absolute(),
-        average=args.average, ckpt_steps=args.ckpt_steps, warm_up=args.warm_up, reward=args.reward,
-        prompt_tokens=args.max_prompt_tokens or min(config.mem_max_question, PROMPT_TOKENS), seed=args.seed,
-        prompts=args.prompts,
-    )
-    if 0 < config.keep_checkpoints < plan.average:
-        raise ConfigError(f"KEEP_CHECKPOINTS={config.keep_checkpoints}: {plan.average} are averaged; keep as many at "
-                          "least, or 0, which keeps all")
-    if args.dry_run:
-        for number in range(1, args.rounds + 1):
-            for step in steps(plan, number, last=number == args.rounds, dry=True):
-                print(f"# round {number}: {step.name}\n{step.shown()}")
-        return 0
-    with folder_lock(plan.work, busy="another run is at work there; choose another folder"):
-        keep_settings(plan, config)
-        for number in range(1, args.rounds + 1):
-            for step in steps(plan, number, last=number == args.rounds):
-                run_step(step, plan.folder(number))
-    print(f"{plan.folder(args.rounds) / 'model'}: the model of round {args.rounds}")
-    return 0
-
-
-def steps(plan: Plan, number: int, *, last: bool, dry: bool = False) -> Iterator[Step]:
-    """Of a round, in order: each is to be run before the next is asked for, unless ``dry``."""
-    yield prepare(plan, number)
-    yield train(plan, number)
-    yield convert(plan, number)
-    names = [_ANY] * min(2, plan.average) if dry else _checkpoints(plan, number)
-    if plan.ckpt_steps and not dry:
-        names = _of_steps(plan, number, names)
-    elif plan.recipe.test and not plan.ckpt_steps and (dry or len(names) > plan.average):
-        for name in dict.fromkeys(names):
-            yield validate(plan, number, name)
-        names = names if dry else _best(plan, number, names)
-    yield average(plan, number, names if plan.ckpt_steps else names[-plan.average :])
-    if not last:
-        yield rank(plan, number)
-
-
-# --- the steps ------------------------------------------------------------------------------------------------------
-
-
-def prepare(plan: Plan, number: int) -> Step:
-    rankings = plan.primary if number == 1 else plan.results / plan.ranker(number - 1)
-    command = [
-        *python_module("mem_agent", "prepare-rl-data"), "--recipe", str(plan.recipe_file),
-        *(["--primary-data-dir", str(rankings)] if rankings else []),
-        "--fallback-data-dir", str(plan.results / plan.embedding), "--output-dir", str(plan.work),
-        "--version", f"round_{number}", "--tokenizer", plan.model, "--max-prompt-tokens", str(plan.prompt_tokens),
-        "--seed", str(plan.seed), *(["--prompts", plan.prompts] if plan.prompts else []),
-    ]
-    return Step(number, "prepare", command, [plan.data(number) / "prepared.json"])
-
-
-def train(plan: Plan, number: int) -> Step:
-    """A round that starts from an average has no TORCH_DIST: the user's is of the first model. What REWARD_ARGS says
-    of over-long replies holds for every reward, the rest for ``plan.reward`` alone."""
-    words = shlex.split(os.environ.get("REWARD_ARGS", ""))
-    if number <= plan.warm_up:
-        words = [word for word in words if word.startswith("overlong_")]
-    own = {"HF_CKPT": plan.model_of(number), "TRAIN_DATA": str(plan.data(number)),
-           "SAVE_PATH": str(plan.folder(number) / "train"), "EVAL": "0", "CONVERT": "0",
-           "REWARD": "task" if number <= plan.warm_up else plan.reward, "REWARD_ARGS": shlex.join(words)}
-    unset = [*_OTHERS, *(["TORCH_DIST"] if number > 1 else [])]
-    tracker = plan.folder(number) / "train" / "latest_checkpointed_iteration.txt"
-    return Step(number, "train", ["bash", str(PACK / "run-train.sh")], [tracker], own, unset)
-
-
-def convert(plan: Plan, number: int) -> Step:
-    own = {"SAVE_PATH": str(plan.folder(number) / "train"), "HF_CKPT": plan.model_of(number), "SINGLE_ITER": "all"}
-    return Step(number, "convert", ["bash", str(PACK / "convert-to-hf.sh")], [_converted(plan, number)], own)
-
-
-def validate(plan: Plan, number: int, name: str) -> Step:
-    """By the data sets that have test questions: a file without a usable row has none."""
-    data, results = plan.data(number), plan.folder(number) / "validation"
-    tested = [name for name in plan.recipe.test if (data / f"eval_{name}.json").is_file()] or plan.recipe.test
-    own = {"MODEL_PATH": str(_converted(plan, number) / name), "DATA_ROOT": str(data), "LENGTH": " ".join(tested),
-           "RESULTS": str(results), "SAVE_FILE": name, "CONVERT": "0"}
-    return Step(number, f"validate-{name}", ["bash", str(PACK / "run-eval.sh")], [results / name / "run.json"], own,
-                accepted=frozenset({0, FINISHED_WITH_FAILURES}), check=partial(score_of, results / name))
-
-
-def average(plan: Plan, number: int, names: Sequence[str]) -> Step:
-    """One checkpoint is its own mean: a link."""
-    hf, model = _converted(plan, number), plan.folder(number) / "model"
-    if len(names) == 1:
-        command = ["ln", "-sfn", str(hf / names[0]), str(model)]
-    else:
-        # Whatever an interrupted step has left: the folder appears whole, but its note may be missing.
-        inputs = [str(hf / name) for name in names]
-        command = [*python_module("mem_agent", "average"), "--inputs", *inputs, "--output", str(model), "--force"]
-    return Step(number, "average", command, [model / "config.json"])
-
-
-def rank(plan: Plan, number: int) -> Step:
-    """The test questions are not ranked: theirs are the same in every round."""
-    command = [
-        *python_module("mem_agent", "session-ranking"), "--model", str(plan.folder(number) / "model"), "--model-name",
-        plan.ranker(number), "--output-dir", str(plan.results), "--embedding-model-name", plan.embedding,
-        "--splits", "train", "--datasets", " ".join(plan.recipe.train),
-        *(["--prompts", plan.prompts] if plan.prompts else []),
-    ]
-    unset = [*_OTHERS, "TEMPERATURE"]  # of training; the stages would take it for theirs, which is EVAL_TEMPERATURE
-    outputs = [plan.results / plan.ranker(number) / f"{name}_train_ranking.parquet" for name in plan.recipe.train]
-    return Step(number, "rank", command, outputs, {}, unset, frozenset({0, FINISHED_WITH_FAILURES}),
-                partial(_check_ranked, outputs))
-
-
-def _check_ranked(outputs: Sequence[Path]) -> None:
+def check_ranked(outputs: Sequence[Path]) -> None:
     """Raises MemAgentError where all rows of a file failed: the next round would be chosen by similarity alone."""
     for path in outputs:
-        said = read_table(path, ["rank_status"])["rank_status"].to_pylist()
-        if said and "ok" not in said:
-            raise MemAgentError(f"{path}: none of {len(said)} questions was ranked ({said[-1]}); once that is "
-                                "seen to, the same command asks for them again")
-
-
-# --- checkpoints ----------------------------------------------------------------------------------------------------
-
-
-def _converted(plan: Plan, number: int) -> Path:
-    return plan.folder(number) / "train" / "hf"
-
-
-def _checkpoints(plan: Plan, number: int) -> list[str]:
-    folder = _converted(plan, number)
-    names = sorted(path.name for path in folder.glob("iter_*") if (path / "config.json").is_file())
-    if not names:
-        raise MemAgentError(f"{folder}: no converted checkpoint; see the lines above")
-    return names
-
-
-def _of_steps(plan: Plan, number: int, names: Sequence[str]) -> list[str]:
-    """Step 20 is iteration 19, for iterations count from 0."""
-    wanted = {f"iter_{step - 1:07}": step for step in plan.ckpt_steps}
-    if absent := [step for name, step in wanted.items() if name not in names]:
-        raise MemAgentError(f"{_converted(plan, number)}: --ckpt-steps names step {absent[0]}, of which there is no "
-                            f"checkpoint; it has {', '.join(names)}")
-    return sorted(wanted)
-
-
-def _best(plan: Plan, number: int, names: Sequence[str]) -> list[str]:
-    """The names of the best checkpoints, in the order in which they were trained."""
-    scores = {name: score_of(plan.folder(number) / "validation" / name) for name in names}
-    print("".join(f"round {number}: {name} {score:.4f}\n" for name, score in scores.items()), end="", flush=True)
-    write_atomically(plan.folder(number) / "scores.json", orjson.dumps(scores, option=orjson.OPT_INDENT_2))
-    return sorted(sorted(names, key=lambda name: (scores[name], name))[-plan.average :])
+        said = [row["rank_status"] for row in read_rows(path, ["rank_status"])]
+        if said and OK not in said:
+            raise MemAgentError(f"{path}: none of {len(said)} was ranked ({said[-1]}); the same command asks again")
 
 
 def score_of(results: Path) -> float:
-    """Raises MemAgentError of a checkpoint without a score; names its results."""
+    """The mean over data sets. Raises MemAgentError of a checkpoint without a score; names its results."""
     (found,) = read_results([results])
     rows = [row for cell in found.cells for row in cell.rows]
     if rows and all(row.failure for row in rows):
-        raise MemAgentError(f"{results}: all {len(rows)} answers failed ({rows[-1].failure_message}); once that is "
-                            "seen to, the same command asks for them again")
+        raise MemAgentError(f"{results}: all answers failed ({rows[-1].failure_message}); the same command asks again")
     scores = []
     for cell in found.cells:
         metric = main_metric(shared_metrics(cell.rows))
         if metric is None or cell.missing:
             raise MemAgentError(f"{results}: {cell.missing} answers of {cell.name} are missing; evaluate it again")
-        means = question_means(cell.rows, partial(_score, metric))
-        scores.append(sum(means.values()) / len(means))
-    return sum(scores) / len(scores)
+        scores.append(fmean(question_means(cell.rows, partial(_score, metric)).values()))
+    return fmean(scores)
 
 
-def _score(metric: str, row: Row) -> float:
+def _score(metric: str, row: Answer) -> float:
     return row.scores[metric]
-
-
-# --- what runs, and what is kept ------------------------------------------------------------------------------------
 
 
 def run_step(step: Step, folder: Path) -> None:
@@ -330,9 +254,8 @@ def run_step(step: Step, folder: Path) -> None:
     print(f"round {step.round}: {step.name}", flush=True)
     begun = time.monotonic()
     code = run_command(step)
-    if code not in step.accepted:
-        raise MemAgentError(f"round {step.round}: {step.name} ended with code {code}; once the lines above are seen "
-                            "to, the same command goes on there")
+    if code not in (0, FINISHED_WITH_FAILURES):
+        raise MemAgentError(f"round {step.round}: {step.name} ended with code {code}; the same command goes on there")
     if absent := [path for path in step.outputs if not path.exists()]:
         raise MemAgentError(f"round {step.round}: {step.name} has not written {absent[0]}")
     step.check()
@@ -354,69 +277,51 @@ def run_command(step: Step) -> int:
             raise
 
 
-def keep_settings(plan: Plan, config: Config) -> None:
-    """Write the settings of a new folder. Raises ConfigError where an older one was begun with others."""
-    path = plan.work / "curriculum.json"
-    now = orjson.loads(orjson.dumps(settings_of(plan, config)))
-    if not path.is_file():
-        write_atomically(path, orjson.dumps(now, option=orjson.OPT_INDENT_2))
-    before = kept_settings(plan.work)
-    for name in {**before, **now}:
-        if before.get(name) != now.get(name):
-            raise ConfigError(f"{path}: {name} was {before.get(name)!r:.80} and is {now.get(name)!r:.80}; go on with "
-                              "the former, or choose another folder")
-
-
-def kept_settings(work: Path) -> Mapping[str, Any]:
-    """Those that the folder was begun with; none of a new one."""
-    path = work / "curriculum.json"
-    try:
-        return dict(orjson.loads(path.read_bytes())) if path.is_file() else {}
-    except (TypeError, ValueError):
-        raise ConfigError(f"{path}: damaged; choose another folder") from None
-
-
-def settings_of(plan: Plan, config: Config) -> dict[str, Any]:
-    """By name; what a later run must share. Folders are not: results may be moved."""
-    training = {name: value for name, value in config.to_mapping().items() if name.lower() not in _FREE}
-    own = {"rankings": plan.rankings, "model": plan.model, "data-recipe": plan.recipe.model_dump(),
-           "embedding-model-name": plan.embedding, "reward": plan.reward, "average": plan.average,
-           "warm-up": plan.warm_up, "max-prompt-tokens": plan.prompt_tokens, "seed": plan.seed,
-           "prompts": plan.prompts}
-    return own | ({"ckpt-steps": plan.ckpt_steps} if plan.ckpt_steps else {}) | training
-
-
-def _steps(text: str) -> tuple[int, ...]:
-    """Of ``20 30 40``."""
-    return tuple(sorted(set(map(positive_number, text.split()))))
+@one_line_errors("the same command goes on there")
+def main(argv: Sequence[str] | None = None) -> int:
+    given, config = _parser().parse_args(argv), Config.from_env()
+    if 0 < config.keep_checkpoints < given.average:
+        raise ConfigError(f"KEEP_CHECKPOINTS={config.keep_checkpoints}: {given.average} are averaged; keep as many")
+    rounds = Curriculum(given, config)
+    if given.dry_run:
+        for number in range(1, given.rounds + 1):
+            for step in rounds.steps(number, dry=True):
+                settings = "".join(f"{name}={shlex.quote(value)} " for name, value in step.env.items())
+                print(f"# round {number}: {step.name}\n{settings}{shlex.join(step.command)}")
+        return 0
+    with folder_lock(rounds.work, busy="another run is at work there; choose another folder"):
+        keep_settings(rounds.work / "curriculum.json", rounds.settings())
+        for number in range(1, given.rounds + 1):
+            for step in rounds.steps(number):
+                run_step(step, rounds.folder(number))
+    print(f"{rounds.folder(given.rounds) / 'model'}: the model of round {given.rounds}")
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mem-agent curriculum", description="Train a ranker in rounds.")
-    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder of all rounds")
-    parser.add_argument("--model", **from_variable("HF_CKPT", "MODEL_PATH"), metavar="HF",
-                        help="what the first round starts from")
-    parser.add_argument("--data-recipe", type=Path, **from_variable("DATA_RECIPE"), metavar="YAML",
-                        help="as prepare-rl-data's --recipe")
-    parser.add_argument("--output-dir", type=Path, default=Path(os.environ.get("OUTPUT_DIR") or "data/results"),
-                        metavar="DIR", help="folder of the stages' files (data/results)")
-    parser.add_argument("--embedding-model-name", default=os.environ.get("EMBEDDING_MODEL_NAME") or "bge-m3",
-                        metavar="NAME", help="whose files of stage 1 are read (bge-m3)")
-    parser.add_argument("--primary-data-dir", type=Path, metavar="DIR", help="rankings for the first round")
-    parser.add_argument("--rounds", type=positive_number, default=3, metavar="N", help="in all (3)")
-    parser.add_argument("--average", type=positive_number, default=3, metavar="K",
-                        help="best checkpoints of a round (3)")
-    parser.add_argument("--ckpt-steps", type=_steps, default=os.environ.get("CKPT_STEPS", ""), metavar="STEPS",
-                        help="average the checkpoints of these steps, as in '20 30 40', and validate none")
-    parser.add_argument("--warm-up", type=whole_number, default=1, metavar="N",
-                        help="rounds that are trained by the ranking alone (1)")
-    parser.add_argument("--reward", default="answer_utility", help="of the others (answer_utility)")
-    parser.add_argument("--max-prompt-tokens", type=positive_number, metavar="N",
-                        help=f"of a ranking prompt (MEM_MAX_QUESTION, at most {PROMPT_TOKENS})")
-    parser.add_argument("--prompts", default="", metavar="YAML", help="another wording of the ranking prompts")
-    parser.add_argument("--seed", type=whole_number, default=42, help="of the rounds' data (42)")
-    parser.add_argument("--dry-run", action="store_true", help="print the commands, start nothing")
+    add, given = parser.add_argument, os.environ.get
+    add("--work", type=Path, required=True, metavar="DIR", help="folder of all rounds")
+    add("--model", **from_variable("HF_CKPT", "MODEL_PATH"), metavar="HF", help="what the first round starts from")
+    add("--data-recipe", type=Path, **from_variable("DATA_RECIPE"), metavar="YAML", help="prepare-rl-data's --recipe")
+    add("--output-dir", type=Path, default=Path(given("OUTPUT_DIR") or "data/results"), help="of the stages' files")
+    add("--embedding-model-name", default=given("EMBEDDING_MODEL_NAME") or "bge-m3", help="of stage 1 (bge-m3)")
+    add("--rankings", type=Path, metavar="DIR", help="what the first round is chosen by (chance)")
+    add("--rounds", type=positive_number, default=3, metavar="N", help="in all (3)")
+    add("--average", type=positive_number, default=3, metavar="K", help="best checkpoints of a round (3)")
+    add("--ckpt-steps", type=_steps, default=given("CKPT_STEPS", ""), help="'20 30 40': average these, validate none")
+    add("--warm-up", type=whole_number, default=1, metavar="N", help="rounds trained by the ranking alone (1)")
+    add("--reward", default="answer_utility", help="of the others (answer_utility)")
+    add("--max-prompt-tokens", type=positive_number, help=f"of a ranking (MEM_MAX_QUESTION, at most {PROMPT_TOKENS})")
+    add("--prompts", default="", metavar="YAML", help="another wording of the ranking prompts")
+    add("--seed", type=whole_number, default=42, help="of the rounds' data (42)")
+    add("--dry-run", action="store_true", help="print the commands, start nothing")
     return parser
+
+
+def _steps(text: str) -> list[int]:
+    """Of ``20 30 40``."""
+    return sorted(set(map(positive_number, text.split())))
 
 
 if __name__ == "__main__":

@@ -23,76 +23,60 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from ..rewards.intrinsic.encoder import HASHING, Encoder, encoder_folder, make_encoder
-from ..sessions.records import BadRow, question_of
+from ..rewards.intrinsic.encoder import Encoder, encoder_folder, make_encoder
+from ..sessions.records import BadRow, Session, question_of
 from ..sessions.wording import embedded_text
 from ..system.command_line_types import positive_number
-from ..system.errors import ConfigError
-from ..system.files import folder_lock, remove
+from ..system.files import folder_lock
 from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_if_asked, stop_on_signals
-from .files import EMBED, OK, Row, add_option, open_table, read_batches, source_parts, stage_parser
-from .run_stage import Cluster, check_settings, cluster_of, connect, lost_workers, write_output
+from .files import EMBED, OK, SOURCE, Row, add_option, find_files, parsed, read_batches, stage_file, stage_parser
+from .run_stage import BUSY, connect, parts_of, settle, write_output
 from .vectors import TokenCounter, VectorStore, text_key
 
 ADDS = pa.schema([
     ("similarities", pa.list_(pa.float32())), ("session_tokens", pa.list_(pa.int64())),
     ("embedding_fingerprint", pa.string()), ("embed_status", pa.string()),
 ])
-STATUS = "embed_status"
 VARIABLE = "EMBEDDING_MODEL_NAME"
 _TEXTS = pa.schema([("text", pa.string())])
 
 
 @one_line_errors("the same command continues")
 def main(argv: Sequence[str] | None = None) -> int:
-    given = _parser().parse_args(argv)
-    stop_on_signals()
-    chosen = source_parts(given)
-    for part in chosen:
-        part.source(given.data_dir)  # says at once what is missing
-    cluster = cluster_of(given.ray, given.workers, given.gpus)
-    model = _model(given)
-    for part in chosen:
-        store = Path(given.embed_store_path, part.dataset)
-        output = part.file(given.output_dir, EMBED, given.embedding_model_name)
-        counts = embed_file(model, store, part.source(given.data_dir), output, str(part), cluster, given.limit)
-        print(f"{part}: {counts.embedded} texts embedded, {counts.known} were in {store}; {counts.rows} "
-              f"questions, {counts.bad} bad rows -> {output}", flush=True)
+    parser = stage_parser("session-embedding", "Similarities of sessions.")
+    add_option(parser, "data_dir", "data", "folder with {data set}/{split}.parquet, histories and questions")
+    add_option(parser, "embed_store_path", "data/embedding_store", "vectors and token counts, by data set and model")
+    parser.add_argument("--embedding-model-path", default="", help="its sentence-transformers folder, else by name")
+    parser.add_argument("--tokenizer", help="folder or id of the one that session_tokens are by: the ranker's")
+    parser.add_argument("--batch-size", type=positive_number, default=32, help="texts that are embedded at once (32)")
+    parser.add_argument("--max-seq-len", type=positive_number, default=512, help="tokens read of a text (512)")
+    parser.add_argument("--gpus", type=float, default=0.0, help="GPUs of each worker (0)")
+    given = parsed(parser, argv)
+    sources = find_files(given, Path(given.data_dir), SOURCE)
+    name, path = given.embedding_model_name, given.embedding_model_path
+    encoder = make_encoder(name, VARIABLE, path=path, batch=given.batch_size, length=given.max_seq_len,
+                           device=None if given.gpus else "cpu")
+    tokenizer = given.tokenizer or str(encoder_folder(path or name, VARIABLE))
+    for data, source in sources.items():
+        store = Path(given.embed_store_path, data.partition("/")[0])
+        output = stage_file(given.output_dir, data, EMBED, name)
+        counts = embed_file(encoder, tokenizer, store, source, output, given)
+        print(f"{data}: {counts.embedded} texts embedded, {counts.known} were in {store}; {counts.rows} questions, "
+              f"{counts.bad} bad rows -> {output}", flush=True)
     return 0
 
 
-@dataclass(frozen=True)
-class EmbeddingModel:
-    """What texts are embedded and counted by; pickles."""
-
-    name: str
-    path: str
-    """Folder of its weights; empty: found by name."""
-    tokenizer: str
-    batch: int = 32
-    length: int = 512
-
-    @cached_property
-    def encoder(self) -> Encoder:
-        return make_encoder(self.name, VARIABLE, path=self.path, batch=self.batch, length=self.length)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "encoder"}
-
-
-@dataclass(frozen=True, slots=True)
-class EmbedCounts:
+class EmbedCounts(NamedTuple):
     rows: int
     bad: int
     embedded: int
@@ -101,26 +85,41 @@ class EmbedCounts:
 
 
 def embed_file(
-    model: EmbeddingModel, store: Path, source: Path, output: Path, data: str, cluster: Cluster | None = None,
-    limit: int | None = None,
+    encoder: Encoder, tokenizer: str, store: Path, source: Path, output: Path, given: argparse.Namespace
 ) -> EmbedCounts:
-    """Write ``output``, with vectors and token counts kept in ``store``. Raises MemAgentError."""
-    vectors, tokens = VectorStore(store, model.encoder), TokenCounter(store, model.tokenizer)
-    settings = {"model": model.name, "weights": model.encoder.fingerprint, "tokenizer": tokens.fingerprint}
-    output.parent.mkdir(parents=True, exist_ok=True)
-    busy = f"{output.name}: another run writes it; wait for it to end, or choose another output"
-    with folder_lock(output.parent, busy=busy, name=f".{output.name}.lock"):
-        check_settings(output, settings)
-        texts = output.with_name(f"{output.name}.texts.parquet")
-        missing, known = gather_missing(source, texts, vectors, limit)
-        with tqdm(total=missing, desc=f"{data} texts", unit="text", disable=None) as progress:
-            for batch, values in embedded(texts, model, cluster or Cluster()) if missing else ():
+    """Write ``output``, with vectors and token counts kept in ``store``. Raises MemAgentError.
+
+    ``given``: ``ray``, ``workers``, ``gpus``, ``batch_size`` and ``limit``.
+    """
+    vectors, tokens = VectorStore(store, encoder), TokenCounter(store, tokenizer)
+    texts = parts_of(output) / "texts.parquet"
+    statuses: Counter[str] = Counter()
+
+    @lru_cache(maxsize=1)  # questions about one history follow each other
+    def of_history(sessions: tuple[Session, ...]) -> tuple[Any, list[int]]:
+        return vectors.values(list(map(embedded_text, sessions))), tokens.sessions(sessions)
+
+    def added(row: Row) -> Row:
+        columns: Row = {"similarities": [], "session_tokens": [], "embed_status": OK}
+        try:
+            asked = question_of(row, "embedding")
+            if asked.sessions:
+                matrix, columns["session_tokens"] = of_history(asked.sessions)
+                columns["similarities"] = (matrix @ vectors.values([asked.question])[0]).tolist()
+        except BadRow as error:
+            columns["embed_status"] = f"bad row: {error}"
+        statuses[columns["embed_status"]] += 1
+        return columns | {"embedding_fingerprint": vectors.fingerprint}
+
+    with folder_lock(texts.parent, busy=BUSY):
+        settle(output, {"model": encoder.name, "weights": vectors.fingerprint, "tokenizer": tokens.fingerprint})
+        missing, known = gather_missing(source, texts, vectors, given.limit)
+        with tqdm(total=missing, desc=f"{output.stem} texts", unit="text", disable=None) as progress:
+            for batch, values in embedded(texts, encoder, given) if missing else ():
                 vectors.add(batch, values)
                 progress.update(len(batch))
-        remove(texts)
-        similarities = Similarities(vectors, tokens)
-        write_output(source, output, ADDS, similarities, settings, data, limit)
-    statuses = similarities.statuses
+        texts.unlink()
+        write_output(source, output, ADDS, added, given.limit)
     return EmbedCounts(statuses.total(), statuses.total() - statuses[OK], missing, known)
 
 
@@ -129,11 +128,12 @@ def gather_missing(source: Path, texts: Path, vectors: VectorStore, limit: int |
     seen: set[bytes] = set()
     missing = 0
     with pq.ParquetWriter(texts, _TEXTS, compression="zstd") as writer:
-        for batch in read_batches(source, limit):
-            stop_if_asked()
+        for batch in read_batches(source, limit=limit):
             new: dict[bytes, str] = {}
             for row in batch.to_pylist():
-                new |= {text_key(text): text for text in _texts(row)}
+                with suppress(BadRow):
+                    asked = question_of(row, "stage 1")
+                    new |= {text_key(text): text for text in (asked.question, *map(embedded_text, asked.sessions))}
             absent = vectors.missing(text for key, text in new.items() if key not in seen)
             seen |= new.keys()
             missing += len(absent)
@@ -141,92 +141,27 @@ def gather_missing(source: Path, texts: Path, vectors: VectorStore, limit: int |
     return missing, len(seen) - missing
 
 
-def _texts(row: Row) -> list[str]:
-    try:
-        asked = question_of(row, "stage 1")
-    except BadRow:
-        return []
-    return [asked.question, *map(embedded_text, asked.sessions)]
-
-
-def embedded(texts: Path, model: EmbeddingModel, cluster: Cluster) -> Iterator[tuple[list[str], Any]]:
-    """Batches of texts with their vectors, by workers on Ray."""
-    ray = connect(cluster)
-    rows = open_table(texts).metadata.num_rows
-    cpus = 1 if cluster.gpus else max(1, (os.cpu_count() or 1) // cluster.workers)
-    # Vectors come block by block, and are kept as they come.
-    found = ray.data.read_parquet(str(texts.absolute()), override_num_blocks=-(-rows // model.batch)).map_batches(
-        TextWorker, fn_constructor_args=(model,), batch_size=None, num_cpus=cpus, num_gpus=cluster.gpus or None,
-        compute=ray.data.ActorPoolStrategy(size=cluster.workers),
+def embedded(texts: Path, encoder: Encoder, given: argparse.Namespace) -> Iterator[tuple[list[str], Any]]:
+    """Batches of texts with their vectors, by workers on Ray, as they come."""
+    ray = connect(given)
+    cpus = 1 if given.gpus else max(1, (os.cpu_count() or 1) // given.workers)
+    blocks = -(-pq.read_metadata(texts).num_rows // given.batch_size)
+    found = ray.data.read_parquet(str(texts.absolute()), override_num_blocks=blocks).map_batches(
+        TextWorker, fn_constructor_args=(encoder,), batch_size=None, num_cpus=cpus, num_gpus=given.gpus or None,
+        compute=ray.data.ActorPoolStrategy(size=given.workers),
     )
-    with lost_workers():
-        for batch in found.iter_batches(batch_size=None):
-            yield list(batch["text"]), np.stack(list(batch["vector"]))
+    for batch in found.iter_batches(batch_size=None):
+        yield list(batch["text"]), np.stack(list(batch["vector"]))
 
 
 class TextWorker:
     """In each worker process of Ray."""
 
-    def __init__(self, model: EmbeddingModel) -> None:
-        self._encoder = model.encoder
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         return batch | {"vector": self._encoder.encode(list(batch["text"]))}
-
-
-class Similarities:
-    """The added columns of rows whose texts have vectors; questions about one history follow each other."""
-
-    def __init__(self, vectors: VectorStore, tokens: TokenCounter) -> None:
-        self._vectors, self._tokens = vectors, tokens
-        self._fingerprint = vectors.fingerprint
-        self._last: tuple[Any, Any, list[int]] = None, None, []
-        self.statuses: Counter[str] = Counter()
-
-    def __call__(self, rows: list[Row]) -> Iterator[Row]:
-        stop_if_asked()
-        for row in rows:
-            try:
-                added = self._row(row)
-            except BadRow as error:
-                added = {"similarities": [], "session_tokens": [], STATUS: f"bad row: {error}"}
-            self.statuses[added[STATUS]] += 1
-            yield added | {"embedding_fingerprint": self._fingerprint}
-
-    def _row(self, row: Row) -> Row:
-        asked = question_of(row, "embedding")
-        if not asked.sessions:
-            return {"similarities": [], "session_tokens": [], STATUS: OK}
-        if self._last[0] != asked.sessions:
-            texts = list(map(embedded_text, asked.sessions))
-            self._last = asked.sessions, self._vectors.vectors(texts), self._tokens.sessions(asked.sessions)
-        _, matrix, tokens = self._last
-        question = self._vectors.vectors([asked.question])[0]
-        return {"similarities": (matrix @ question).tolist(), "session_tokens": tokens, STATUS: OK}
-
-
-def _model(given: argparse.Namespace) -> EmbeddingModel:
-    name, path = given.embedding_model_name, given.embedding_model_path
-    if Path(name).is_absolute():
-        raise ConfigError(f"--embedding-model-name {name!r}: names files; give a plain name, and the folder with "
-                          "--embedding-model-path")
-    if name == HASHING and not given.tokenizer:
-        raise ConfigError(f"--embedding-model-name {HASHING} has no tokenizer; name one with --tokenizer")
-    tokenizer = given.tokenizer or str(encoder_folder(path or name, "--embedding-model-name"))
-    return EmbeddingModel(name, path, tokenizer, given.batch_size, given.max_seq_len)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = stage_parser("session-embedding", "Similarities of sessions.")
-    add_option(parser, "data_dir", "data", "folder with {data set}/{split}.parquet, histories and questions")
-    add_option(parser, "embed_store_path", "data/embedding_store", "vectors and token counts, by data set and model")
-    parser.add_argument("--embedding-model-path", default="",
-                        help="its sentence-transformers folder; else found by name")
-    parser.add_argument("--tokenizer", help="folder or id of the tokenizer that session_tokens are by: the ranker's")
-    parser.add_argument("--batch-size", type=positive_number, default=32, help="texts that are embedded at once (32)")
-    parser.add_argument("--max-seq-len", type=positive_number, default=512, help="tokens read of a text (512)")
-    parser.add_argument("--gpus", type=float, default=0.0, help="GPUs of each worker (0)")
-    return parser
 
 
 if __name__ == "__main__":

@@ -18,114 +18,69 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 from ..agents.recall import Bag, WordCounter, bm25
 from ..sessions.packing import by_score, pack
 from ..sessions.ranking import completed
 from ..sessions.records import BadRow, HistoryQuestion
 from ..sessions.wording import embedded_text, render_history
-from .files import EMBED, MEMORY, RANKING, MissingStage, Part, has_files, parts
+from .files import EMBED, MEMORY, RANKING, find_files
 
-T = TypeVar("T")
-
-
-class Order(StrEnum):
-    SIMILARITY = "similarity"
-    RANKING = "ranking"
-    BM25 = "bm25"
-    FULL = "full"
-    MEMORY = "memory"
+BM25, FULL = "bm25", "full"
 
 
-_KINDS = {Order.RANKING: RANKING, Order.MEMORY: MEMORY, Order.SIMILARITY: EMBED}
-_OF_STAGE_1 = (Order.BM25, Order.FULL)
-
-
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(NamedTuple):
     """A name in ``--methods``."""
 
     name: str
-    order: Order
-    model: str
-    """Whose files it reads."""
-
-    def source(self, part: Part, output_dir: str) -> Path:
-        """Raises MissingStage."""
-        return part.made(output_dir, _KINDS.get(self.order, EMBED), self.model)
-
-    def parts(self, given: argparse.Namespace) -> list[Part]:
-        return parts(given, _KINDS.get(self.order, EMBED), self.model)
+    order: str
+    """BM25, FULL, or the kind of its files: EMBED, RANKING or MEMORY."""
+    files: dict[str, Path]
+    """That it reads, by data set and split."""
 
 
 def methods(given: argparse.Namespace) -> list[Method]:
-    """Those that are named, or the embedding model's order. Raises MissingStage where a name has no files."""
-    names = given.methods.split() or [given.embedding_model_name]
-    return [_method(name, given) for name in dict.fromkeys(names)]
+    """Those that are named, or the embedding model's order. Raises MissingFile where a name has no files."""
+    found = []
+    for name in dict.fromkeys(given.methods.split() or [given.embedding_model_name]):
+        model, kind = name, EMBED if name == given.embedding_model_name else RANKING
+        if name in (BM25, FULL):
+            model, kind = given.embedding_model_name, EMBED
+        elif any(Path(given.output_dir, name).glob(f"*_{MEMORY}.parquet")):
+            kind = MEMORY
+        order = name if name in (BM25, FULL) else kind
+        found.append(Method(name, order, find_files(given, Path(given.output_dir, model), kind)))
+    return found
 
 
-def _method(name: str, given: argparse.Namespace) -> Method:
-    if name in _OF_STAGE_1:
-        return Method(name, Order(name), given.embedding_model_name)
-    if name == given.embedding_model_name:
-        return Method(name, Order.SIMILARITY, name)
-    for order, kind in _KINDS.items():
-        if has_files(given, kind, name):
-            return Method(name, order, name)
-    raise MissingStage(f"--methods {name}: {Path(given.output_dir, name)} has no file of these data sets and "
-                       f"splits; mem-agent session-ranking --model-name {name} makes it")
+def shown(
+    row: Mapping[str, Any], asked: HistoryQuestion, order: str, top_k: int, tokens: int
+) -> tuple[tuple[int, ...], int, str]:
+    """Positions of the sessions that are shown, ascending; their tokens; and the history as the prompt shows it.
 
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Of what a chat model is shown."""
-
-    top_k: int = 10
-    tokens: int = 8192
-    full_tokens: int = 131072
-    """Of the method ``full``, which has no top_k."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    positions: tuple[int, ...]
-    """In the history, ascending; none of an own memory's text."""
-    tokens: int
-    """Of the sessions, as stage 1 counted them."""
-    history: str
-    """As the prompt shows it."""
-
-
-def shown(row: Mapping[str, Any], asked: HistoryQuestion, order: Order, budget: Budget) -> Shown:
-    """Raises BadRow where a column of the earlier stage is not there, or of another history."""
-    if order is Order.MEMORY:
+    FULL has no ``top_k``, and MEMORY is a text. Raises BadRow: a column of the earlier stage is not there, or of
+    another history.
+    """
+    if order == MEMORY:
         memory = row.get("retrieved_memory")
         if not isinstance(memory, str):
             raise BadRow(f"question {asked.id}: no text in the column retrieved_memory")
-        return Shown((), 0, memory)
-    tokens = session_tokens(row, asked)
-    if order is Order.FULL:
-        packed = pack(full_order(asked), tokens, budget.full_tokens)
-    else:
-        packed = pack(_best_first(row, asked, order)[: budget.top_k], tokens, budget.tokens)
-    return Shown(packed.shown, packed.tokens, render_history([asked.sessions[n] for n in packed.shown]))
+        return (), 0, memory
+    best = _best_first(row, asked, order)
+    packed = pack(best if order == FULL else best[:top_k], of_sessions(row, "session_tokens", asked), tokens)
+    return packed.shown, packed.tokens, render_history([asked.sessions[position] for position in packed.shown])
 
 
-def _best_first(row: Mapping[str, Any], asked: HistoryQuestion, order: Order) -> Sequence[int]:
-    if order is Order.BM25:
+def _best_first(row: Mapping[str, Any], asked: HistoryQuestion, order: str) -> Sequence[int]:
+    if order == BM25:
         return bm25_order(asked)
-    similar = by_score(similarities(row, asked))
-    if order is Order.SIMILARITY:
-        return similar
-    ranking = row.get("haystack_session_gen_rankings")
-    if ranking is None or any(not 0 <= position < len(asked.sessions) for position in ranking):
-        raise BadRow(f"question {asked.id}: haystack_session_gen_rankings are no positions of its history")
-    return completed(ranking, similar)
+    if order == FULL:  # the newest first: what a budget has to cut of a full context is its oldest part
+        return list(reversed(range(len(asked.sessions))))
+    similar = by_score(of_sessions(row, "similarities", asked))
+    return completed(row["haystack_session_gen_rankings"], similar) if order == RANKING else similar
 
 
 def bm25_order(asked: HistoryQuestion) -> list[int]:
@@ -143,22 +98,10 @@ def _counted(texts: tuple[str, ...]) -> tuple[WordCounter, list[Bag]]:
     return count, [count(text) for text in texts]
 
 
-def full_order(asked: HistoryQuestion) -> list[int]:
-    """The newest first: what a budget has to cut of a full context is its oldest part."""
-    return list(reversed(range(len(asked.sessions))))
-
-
-def similarities(row: Mapping[str, Any], asked: HistoryQuestion) -> Sequence[float | None]:
-    return _one_each(row.get("similarities"), "similarities", asked)
-
-
-def session_tokens(row: Mapping[str, Any], asked: HistoryQuestion) -> Sequence[int]:
-    return _one_each(row.get("session_tokens"), "session_tokens", asked)
-
-
-def _one_each(values: Sequence[T] | None, name: str, asked: HistoryQuestion) -> Sequence[T]:
-    if values is None or len(values) != len(asked.sessions):
-        given = "no" if values is None else str(len(values))
-        raise BadRow(f"question {asked.id}: {given} {name} for {len(asked.sessions)} sessions; mem-agent "
+def of_sessions(row: Mapping[str, Any], name: str, asked: HistoryQuestion) -> list[Any]:
+    """A column of stage 1 with a value for each session. Raises BadRow."""
+    values = row.get(name) or []
+    if len(values) != len(asked.sessions):
+        raise BadRow(f"question {asked.id}: {len(values)} {name} for {len(asked.sessions)} sessions; mem-agent "
                      "session-embedding writes them")
-    return values
+    return list(values)

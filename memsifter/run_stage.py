@@ -2,33 +2,35 @@
 
 ::
 
-    OUTPUT                      the finished file: the input's rows and columns, in its order, and what the stage adds
-    OUTPUT.parts/               while it is at work
-        settings.json           what shapes a result beside the rows: model, sampling, wording
-        wanted.txt              keys of the rows that this run asks for
-        1732690000-4711.jsonl   rows that one worker process has finished: [key, added columns] a line
+    OUTPUT                       the input's rows and columns, in its order, and what the stage adds
+    OUTPUT.parts/settings.json   what shapes a result beside the rows: model, sampling, wording
+    OUTPUT.parts/1732690000.jsonl    what one worker process has added to rows: [key, columns] a line
 
-Ray is one of this machine that lives as long as the command, or a cluster whose machines see the same folders. A
-worker appends a row the moment it has its result, so a kill at any moment costs what was in flight and no more. Many
+A worker appends a row the moment it has its result, so a kill at any moment costs what was in flight and no more. Many
 rows are in flight at once, whatever the blocks are that they came in: a slow reply holds up no other row.
 
-A row is known by a digest of all its columns. Rows that are added, changed or were not good are asked again, wherever
-they stand now; all others keep what they have. OUTPUT holds its settings and its rows' keys as metadata, and is
-replaced by one rename.
+A row is known by its question_id and by what an earlier stage says of it (``KNOWN_BY``): where stage 2 ranks a
+question again, stage 3 asks it again. OUTPUT is made of all parts, and replaced by one rename.
+
+Ray is one of this machine that lives as long as the command, or a cluster whose machines see the same folders.
+
+Stages 2 and 3 ask a chat endpoint: at BASE_URL, or engines that are started for them and end with them.
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import hashlib
 import logging
 import os
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,274 +39,265 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
+from ..agents.records import FailureKind
+from ..config import Config
+from ..hooks.chat_model import ChatClient, ChatFailed, ChatSettings, Reply
 from ..system.errors import ConfigError, MemAgentError, reason_of
-from ..system.files import append_whole, folder_lock, remove, remove_drafts, replacing, write_atomically
+from ..system.files import append_whole, folder_lock, replacing
 from ..system.gather import gather_or_cancel
+from ..system.server_url import key_from, without_key
 from ..system.signals import stop_on_signals
-from .files import DATA, OK, Row, open_table, read_batches, stage_config
+from ..system.text import one_line
+from .files import FINISHED_WITH_FAILURES, OK, Row, keep_settings, read_batches, read_rows, stage_config
 
 Work = Callable[[Row], Awaitable[Row]]
-"""A row to the columns that it adds, its status among them. Raises MemAgentError where no row could do better."""
-_SETTINGS, _KEYS = b"mem_agent.about", b"mem_agent.rows"
+"""A row to the columns that it adds. Raises MemAgentError where no row could do better."""
+KNOWN_BY = ("question_id", "question", "haystack_session_ids", "session_tokens", "haystack_session_gen_rankings",
+            "retrieved_memory")
 _BLOCK = 8
 """Rows of a block of Ray's. Of 8 exponential waits the longest is 2.7 times the mean, so a window of n requests takes
 3 n / 8 blocks at once."""
-_WANTED = "wanted.txt"
 _RAY = {"RAY_enable_worker_prestart": "0", "RAY_worker_niceness": "0", "RAY_LOG_TO_DRIVER_EVENT_LEVEL": "ERROR",
         "RAY_BACKEND_LOG_LEVEL": "fatal"}
 """No process for each core, of which few are needed; as urgent as the command itself; without Ray's own lines."""
-_STARTS = 3
-_PACKAGE_PARENT = str(Path(__file__).parents[2])
-
-
-class OtherSettings(MemAgentError):
-    """A file was made with other settings; the message names both."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Where rows are worked on."""
-
-    address: str = "local"
-    workers: int = 1
-    gpus: float = 0.0
-    """Of each worker."""
+BUSY = "another run writes it; wait for it to end"
+_EMPTY = {pa.string(): "", pa.int64(): 0}
 
 
 @dataclass
-class StageRun:
+class Stage:
     """One file of a stage."""
 
     source: Path
     output: Path
     adds: pa.Schema
-    status: str
-    """The added column that says OK of a good row."""
+    """Added columns; the last one says OK of a good row."""
     settings: Mapping[str, Any]
     """Everything beside the rows that shapes a result."""
-    data: str
-    """The data set and split; the output says it."""
     limit: int | None = None
 
-    @property
-    def parts(self) -> Path:
-        return self.output.with_name(f"{self.output.name}.parts")
-
-    @cached_property
-    def keys(self) -> list[str]:
-        return [key_of(row) for batch in read_batches(self.source, self.limit) for row in batch.to_pylist()]
-
-    def wanted(self) -> set[str]:
-        """Keys of rows that have no good result yet. Raises OtherSettings."""
-        check_settings(self.output, self.settings)
+    def left(self) -> set[str]:
+        """Keys of rows that have no good result yet. Raises ConfigError: the output is of other settings."""
+        settle(self.output, self.settings)
         known = self._known()
-        return {key for key in self.keys if known.get(key, {}).get(self.status) != OK}
+        return {key for key in self._keys() if known.get(key, {}).get(self.adds.names[-1]) != OK}
 
-    def run(self, make: Callable[[bool], Work], cluster: Cluster, concurrency: int, describe: str) -> Counter[str]:
+    def run(self, make: Callable[[], Work], given: argparse.Namespace, concurrency: int) -> Counter[str]:
         """Ask for what is missing, write ``output``, and count the statuses of its rows.
 
         Args:
-            make: the worker, made once in each process, which is told whether any row has a good result.
-            concurrency: requests that a worker has in flight.
-            describe: what runs, for the progress line.
+            make: the worker, made once in each process.
+            given: ``ray`` and ``workers``.
+            concurrency: requests in flight, of all workers.
 
         Raises:
-            OtherSettings: ``output`` is of other settings.
-            MemAgentError: what the worker raises; another run writes ``output``.
+            MemAgentError: what the worker raises; another run writes ``output``, or it is of other settings.
         """
-        self.output.parent.mkdir(parents=True, exist_ok=True)
-        busy = f"{self.output.name}: another run writes it; wait for it to end, or choose another output"
-        with folder_lock(self.output.parent, busy=busy, name=f".{self.output.name}.lock"):
-            wanted = self.wanted()
-            remove_drafts(self.output.parent)
-            if wanted:
-                self.parts.mkdir(exist_ok=True)
-                write_atomically(self.parts / "settings.json", orjson.dumps(dict(self.settings)))
-                (self.parts / _WANTED).write_text(" ".join(wanted))
-                worker = (make, len(wanted) < len(self.keys), self.status, self.parts)
-                with tqdm(total=len(wanted), desc=describe, unit="row", disable=None) as progress:
-                    for finished in ask(self.source, worker, cluster, concurrency, len(self.keys)):
+        with folder_lock(parts_of(self.output), busy=BUSY):
+            if left := self.left():
+                worker = (make, left, parts_of(self.output))
+                with tqdm(total=len(left), desc=self.output.stem, unit="row", disable=None) as progress:
+                    for finished in ask(self.source, worker, given, concurrency // given.workers):
                         progress.update(finished)
             known = self._known()
-            self._write(known)
-            asked = set(self.keys)
-            self._remove_parts({key: row for key, row in known.items() if key not in asked})
-        return Counter(known[key][self.status] for key in self.keys)
+            write_output(self.source, self.output, self.adds, lambda row: known[key_of(row)], self.limit)
+        return Counter(known[key][self.adds.names[-1]] for key in self._keys())
+
+    def _keys(self) -> list[str]:
+        return [key_of(row) for row in read_rows(self.source, KNOWN_BY, self.limit)]
 
     def _known(self) -> dict[str, Row]:
-        """What was added to rows, by key: by the output, then by what is newer; a good result is never replaced."""
-        found = dict(self._finished())
-        for key, row in read_parts(self.parts):
-            if row[self.status] == OK or found.get(key, {}).get(self.status) != OK:
-                found[key] = row
+        """What was added to rows, by key, the newest of each."""
+        found = {}
+        for path in sorted(parts_of(self.output).glob("*.jsonl")):
+            for line in path.read_bytes().splitlines():
+                with suppress(orjson.JSONDecodeError):  # cut by a kill
+                    key, found[key] = orjson.loads(line)
         return found
-
-    def _finished(self) -> Iterator[tuple[str, Row]]:
-        if self.output.exists():
-            with open_table(self.output) as file:
-                keys = file.schema_arrow.metadata[_KEYS].decode().split()
-                yield from zip(keys, file.read(self.adds.names).to_pylist(), strict=True)
-
-    def _write(self, known: Mapping[str, Row]) -> None:
-        metadata = {_KEYS: " ".join(self.keys)}
-        write_output(self.source, self.output, self.adds, lambda rows: [known[key_of(row)] for row in rows],
-                     self.settings, self.data, self.limit, metadata)
-
-    def _remove_parts(self, others: Mapping[str, Row]) -> None:
-        """What is known of rows that are not asked for today stays."""
-        kept = self.parts / "0-kept.jsonl"
-        if others:
-            self.parts.mkdir(exist_ok=True)
-            write_atomically(self.parts / "settings.json", orjson.dumps(dict(self.settings)))
-            write_atomically(kept, b"".join(orjson.dumps(pair) + b"\n" for pair in others.items()))
-            for path in self.parts.glob("[1-9]*.jsonl"):
-                path.unlink()
-        else:
-            remove(self.parts)
 
 
 class RowWorker:
-    """In each worker process of Ray: asks for the wanted rows of a block side by side."""
+    """In each worker process of Ray: asks for the rows of a block that are ``left``, side by side."""
 
-    def __init__(self, make: Callable[[bool], Work], any_known: bool, status: str, parts: Path) -> None:
-        # Ray makes a worker that died anew: what it had finished is in its file.
-        finished = {key for key, row in read_parts(parts) if row[status] == OK}
-        self._wanted = set((parts / _WANTED).read_text().split()) - finished
-        self._file = (parts / f"{time.time_ns()}-{os.getpid()}.jsonl").open("ab", buffering=0)
-        self._work = make(any_known)
+    def __init__(self, make: Callable[[], Work], left: Collection[str], parts: Path) -> None:
+        self._work, self._left = make(), left
+        self._file = (parts / f"{time.time_ns()}.jsonl").open("ab", buffering=0)
 
     async def __call__(self, block: pa.Table) -> Any:
-        rows = [(key, row) for row in block.to_pylist() if (key := key_of(row)) in self._wanted]
+        rows = [(key, row) for row in block.to_pylist() if (key := key_of(row)) in self._left]
+        error = ""
         try:
             await gather_or_cancel(*(self._one(key, row) for key, row in rows))
-        except MemAgentError as error:
-            yield {"finished": [0], "error": [str(error)]}
-        else:
-            yield {"finished": [len(rows)], "error": [""]}
+        except MemAgentError as failed:
+            error = str(failed)
+        yield {"finished": [len(rows)], "error": [error]}
 
     async def _one(self, key: str, row: Row) -> None:
-        added = await self._work(row)
-        append_whole(self._file, orjson.dumps([key, added]) + b"\n")
+        append_whole(self._file, orjson.dumps([key, await self._work(row)]) + b"\n")
 
 
-def ask(source: Path, worker: tuple[Any, ...], cluster: Cluster, concurrency: int, rows: int) -> Iterator[int]:
+def ask(source: Path, worker: tuple[Any, ...], given: argparse.Namespace, concurrency: int) -> Iterator[int]:
     """Rows of ``source`` through ``RowWorker(*worker)`` on Ray; how many are finished, as they are.
 
-    Raises MemAgentError: a worker raised one, or is gone.
+    Raises MemAgentError, as a worker does.
     """
-    ray = connect(cluster)
+    ray = connect(given)
     calls = 1 + 3 * concurrency // _BLOCK
-    pool = ray.data.ActorPoolStrategy(size=cluster.workers, max_tasks_in_flight_per_actor=calls,
+    pool = ray.data.ActorPoolStrategy(size=given.workers, max_tasks_in_flight_per_actor=calls,
                                       max_concurrent_calls_per_actor=calls)
-    blocks = ray.data.read_parquet(str(source.absolute()), override_num_blocks=-(-rows // _BLOCK))
-    blocks = blocks.repartition(target_num_rows_per_block=_BLOCK)
-    asked = blocks.map_batches(RowWorker, fn_constructor_args=worker, batch_format="pyarrow", batch_size=None,
-                               compute=pool, num_gpus=cluster.gpus or None)
-    with lost_workers():
-        for found in asked.iter_rows():
-            if found["error"]:
-                raise MemAgentError(found["error"])
-            yield int(found["finished"])
+    count = -(-pq.read_metadata(source).num_rows // _BLOCK)
+    blocks = ray.data.read_parquet(str(source.absolute()), override_num_blocks=count)
+    asked = blocks.repartition(target_num_rows_per_block=_BLOCK).map_batches(
+        RowWorker, fn_constructor_args=worker, batch_format="pyarrow", batch_size=None, compute=pool)
+    for found in asked.iter_rows():
+        if found["error"]:
+            raise MemAgentError(found["error"])
+        yield int(found["finished"])
 
 
-@contextmanager
-def lost_workers() -> Iterator[None]:
-    """A worker's process that has ended becomes a MemAgentError."""
-    from ray.exceptions import RayActorError
-
-    try:
-        yield
-    except RayActorError as error:
-        raise MemAgentError(f"a worker has ended ({reason_of(error)}); the same command continues") from None
-
-
-def connect(cluster: Cluster) -> Any:
+def connect(given: argparse.Namespace) -> Any:
     """``ray``, with a Ray of this machine started, or a cluster joined. Raises ConfigError: it is not there."""
     for name, value in _RAY.items():  # some are read where it is imported
         os.environ.setdefault(name, value)
+    import ray
+    import ray.data
+
+    address = given.ray or stage_config().ray_address or "local"
+    path = ":".join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
+    options: dict[str, Any] = {"runtime_env": {"env_vars": {"PYTHONPATH": path}}}
+    if address == "local":  # two tasks read beside the workers
+        cpus = (os.cpu_count() or 1) + given.workers + 2
+        options |= {"num_cpus": cpus, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
-        import ray
-        import ray.data
-    except ImportError:
-        raise ConfigError("no Ray is installed: pip install 'mem-agent[memsifter]'") from None
-    if ray.is_initialized():
-        return ray
-    options: dict[str, Any] = {}
-    if cluster.address == "local":
-        cpus = (os.cpu_count() or 1) + cluster.workers + 2  # two tasks read
-        options = {"num_cpus": cpus, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-    path = ":".join(dict.fromkeys([_PACKAGE_PARENT, *filter(None, sys.path)]))
-    for attempt in range(_STARTS):
-        try:
-            ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR,
-                     runtime_env={"env_vars": {"PYTHONPATH": path}}, **options)
-            break
-        except Exception as error:  # plain ones, where a busy machine takes longer than Ray's half minute
-            if attempt + 1 == _STARTS or cluster.address != "local":
-                raise ConfigError(f"--ray {cluster.address}: no Ray answers there ({reason_of(error, 160)})") from None
+        ray.init(address, ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except Exception as error:  # plain ones
+        raise ConfigError(f"--ray {address}: no Ray answers there ({reason_of(error)})") from None
     stop_on_signals()  # Ray's own handlers end the process without a word
     ray.data.DataContext.get_current().enable_progress_bars = False
-    for name in ("ray.data", "ray.util"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     return ray
 
 
-def cluster_of(address: str | None, workers: int, gpus: float = 0.0) -> Cluster:
-    """``address`` of ``--ray``, else RAY_ADDRESS. Raises ConfigError."""
-    address = address if address is not None else stage_config().ray_address
-    if address.startswith(("http://", "https://")):
-        raise ConfigError(f"RAY_ADDRESS={address}: is a job server's; workers join a cluster by --ray auto, HEAD:6379 "
-                          "or ray://HEAD:10001, or start a Ray of this machine by --ray local")
-    return Cluster(address or "local", workers, gpus)
+# --- a chat endpoint ------------------------------------------------------------------------------------------------
+
+
+class AskingWorker(ABC):
+    """A row to the columns that a model's reply adds; made once in each process."""
+
+    adds: pa.Schema
+    name: str
+    """Of the stage, in the seeds of its rows."""
+
+    def __init__(self, settings: ChatSettings, config: Config) -> None:
+        self._key, self._client, self.config = settings.key, ChatClient(settings), config
+
+    @abstractmethod
+    def prepare(self, row: Row) -> tuple[str, Row]:
+        """A prompt, and the columns that are known before the reply. Raises MemAgentError: a bad row."""
+
+    @abstractmethod
+    def read(self, reply: Reply, added: Row) -> Row:
+        """The columns of a reply, beside those ``added``."""
+
+    async def __call__(self, row: Row) -> Row:
+        """Raises ChatFailed where the server is gone, or refuses what every row would ask."""
+        status = self.adds.names[-1]
+        added: Row = {field.name: _EMPTY.get(field.type, []) for field in self.adds}
+        try:
+            prompt, known = await asyncio.to_thread(self.prepare, row)
+            added |= known
+            seed = self.config.seed_for(f"{row.get('question_id')}/{self.name}")
+            (reply,) = await self._client.replies([{"role": "user", "content": prompt}], seed)
+        except MemAgentError as error:
+            kind = error.kind if isinstance(error, ChatFailed) else "bad row"
+            if isinstance(error, ChatFailed) and (error.holds_for_all or kind is FailureKind.CONNECTION):
+                raise
+            return added | {status: f"{kind}: {error}"}
+        reply = Reply(without_key(reply.text, self._key), reply.cut)
+        return added | {"generated_text": reply.text, **self.read(reply, added), status: OK}
+
+
+def models_at(url: str) -> dict[str, int]:
+    """The models at BASE_URL, and the tokens of their contexts; 0 where it does not say. Raises ChatFailed."""
+    return asyncio.run(ChatClient(ChatSettings(url=url, model="", key=key_from(os.environ), timeout_s=30.0)).served())
+
+
+@contextmanager
+def endpoint(
+    config: Config, model: Path | None, called: str, folder: Path, stages: Sequence[Stage]
+) -> Iterator[dict[str, Any]]:
+    """``url``, ``model`` and ``key`` of ChatSettings: ``called`` at BASE_URL, else engines of ``model`` with a context
+    of ENGINE_MAX_LEN tokens, which log to ``folder``/logs; none where ``stages`` have nothing left.
+
+    Raises FleetError where they do not start; before, ConfigError of other settings.
+    """
+    left = [stage.left() for stage in stages]
+    if config.base_url:
+        yield {"url": config.base_url, "model": called, "key": key_from(os.environ)}
+    elif model is None or not any(left):
+        yield {"url": "http://127.0.0.1:9", "model": called}  # which nobody asks
+    else:
+        from ..serving.fleet import Fleet  # which imports torch
+        from ..serving.servers import SERVED_NAME
+
+        print(f"serving {model}, {config.engine_max_len} tokens; logs in {folder}/logs", file=sys.stderr)
+        fleet = Fleet(config, model, run_folder=folder)
+        with asyncio.Runner() as loop:
+            loop.run(fleet.__aenter__())
+            try:
+                yield {"url": fleet.url, "model": SERVED_NAME}
+            finally:
+                loop.run(fleet.stop())
+
+
+def ask_all(
+    stages: Sequence[Stage], makers: Sequence[Callable[[], Work]], given: argparse.Namespace, concurrency: int,
+    told: Callable[[Path], str] = lambda output: "",
+) -> int:
+    """Run every stage, with its worker, and say what became of it, and ``told`` of its output; the exit code."""
+    failed = 0
+    for stage, make in zip(stages, makers, strict=True):
+        statuses = stage.run(make, given, concurrency)
+        count, answered = statuses.total(), statuses.pop(OK, 0)
+        print(f"{answered} of {count} questions answered, {count - answered} failed{told(stage.output)} -> "
+              f"{stage.output}", flush=True)
+        for status, times in statuses.most_common(4):
+            print(f"failed: {times} x {one_line(status, 500)}", file=sys.stderr)
+        failed += count - answered
+    if failed:
+        print(f"{failed} questions have no reply; run again to ask for them", file=sys.stderr)
+    return FINISHED_WITH_FAILURES if failed else 0
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
 def key_of(row: Row) -> str:
-    """What a row is known by: a digest of its columns."""
-    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
-    return hashlib.sha256(orjson.dumps(row, default=repr, option=options)).hexdigest()[:16]
+    """What a row is known by."""
+    known = orjson.dumps([row.get(name) for name in KNOWN_BY], default=str)
+    return hashlib.sha256(known).hexdigest()[:16]
 
 
-def read_parts(parts: Path) -> Iterator[tuple[str, Row]]:
-    """Keys and added columns of all finished rows, oldest worker first."""
-    for path in sorted(parts.glob("*.jsonl")):
-        for line in path.read_bytes().splitlines():
-            with suppress(orjson.JSONDecodeError):  # cut by a kill
-                key, row = orjson.loads(line)
-                yield key, row
+def parts_of(output: Path) -> Path:
+    return output.with_name(f"{output.name}.parts")
 
 
-def check_settings(output: Path, settings: Mapping[str, Any]) -> None:
-    """Raises OtherSettings where ``output``, or what there is of it, was not made with ``settings``."""
-    parts = output.with_name(f"{output.name}.parts")
-    found: list[bytes] = []
-    if output.exists():
-        found.append((open_table(output).schema_arrow.metadata or {}).get(_SETTINGS, b""))
-    with suppress(FileNotFoundError):
-        found.append((parts / "settings.json").read_bytes())
-    for told in found:
-        before = {}
-        with suppress(orjson.JSONDecodeError):
-            before = orjson.loads(told)
-        if before != settings:
-            names = sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name))
-            changed = ", ".join(f"{name} {before.get(name)!r}, now {settings.get(name)!r}" for name in names)
-            raise OtherSettings(f"{output}: was made with other settings ({changed:.300}); choose another output, or "
-                                f"move this file and {parts.name} away")
+def settle(output: Path, settings: Mapping[str, Any]) -> None:
+    """Keep ``settings`` beside ``output``. Raises ConfigError: it, or a part of it, was made with others."""
+    parts = parts_of(output)
+    parts.mkdir(parents=True, exist_ok=True)
+    made = output.exists() or any(part.stat().st_size for part in parts.glob("*.jsonl"))
+    keep_settings(parts / "settings.json", settings, made)
 
 
 def write_output(
-    source: Path, output: Path, adds: pa.Schema, added: Callable[[list[Row]], Iterable[Row]],
-    settings: Mapping[str, Any], data: str, limit: int | None = None, metadata: Mapping[bytes, str] | None = None,
+    source: Path, output: Path, adds: pa.Schema, added: Callable[[Row], Row], limit: int | None
 ) -> None:
     """Rows of ``source`` with the columns ``adds``, in place of its own of these names, a few rows in memory."""
-    own = [field for field in open_table(source).schema_arrow if field.name not in adds.names]
-    about = {_SETTINGS: orjson.dumps(dict(settings)), DATA: data, **(metadata or {})}
-    schema = pa.schema([*own, *adds], metadata=about)
+    own = [field for field in pq.read_schema(source) if field.name not in adds.names]
+    schema = pa.schema([*own, *adds])
     with replacing(output) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for batch in read_batches(source, limit):
-            beside = pa.Table.from_pylist(list(added(batch.to_pylist())), schema=adds)
+        for batch in read_batches(source, limit=limit):
+            beside = pa.RecordBatch.from_pylist([added(row) for row in batch.to_pylist()], schema=adds)
             columns = [batch[field.name] for field in own] + beside.columns
-            writer.write_table(pa.table(columns, schema=schema))
+            writer.write_batch(pa.record_batch(columns, schema=schema))

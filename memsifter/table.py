@@ -11,7 +11,7 @@ Reads the stages' files below RESULTS (their ``--output-dir``), prints Markdown,
 Methods on the same data set:
 
     an embedding model     its order of similarity alone; the first one by name is what others are compared with
-    bm25                   words in common, computed here (``--no-bm25`` leaves it out: 500 sessions take seconds)
+    bm25                   words in common, computed here
     a ranking model        the sessions it named, then the others by similarity; ``valid`` is the share of replies that
                            name them by the rules, ``kept`` and ``kept all`` what its pre-filter left of the gold
     full                   of answers only: everything that fits, in the order of time; as a ranking it is none
@@ -40,66 +40,55 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import orjson
 import pandas as pd
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter
-from tqdm import tqdm
+from pydantic import TypeAdapter, ValidationError
 
-from ..data.rows import BATCH_ROWS
-from ..evaluation.statistics import CONFIDENCE, RESAMPLES, Estimate, compare, interval, sign_flip_p
+from ..evaluation.statistics import CONFIDENCE, RESAMPLES, Estimate, interval, sign_flip_p
 from ..rewards.ranking import ndcg_at, recall_at, reciprocal_rank
 from ..rewards.text_f1 import answer_em, answer_f1, choice_score
 from ..sessions.packing import by_score
 from ..sessions.ranking import completed
-from ..sessions.records import BadRow, question_of
-from ..system.errors import MemAgentError, reason_of
+from ..sessions.records import answers_of, question_of
+from ..system.errors import MemAgentError
 from ..system.files import write_atomically
 from ..system.one_line_errors import one_line_errors
-from ..system.signals import stop_if_asked, stop_on_signals
+from ..system.signals import stop_on_signals
 from ..system.text import markdown_table
-from .files import CHAT, EMBED, MEMORY, RANKING, read_rows
-from .orders import bm25_order
+from .files import CHAT, EMBED, MEMORY, OK, RANKING, Row, read_rows
+from .orders import BM25, bm25_order
 
 FILE = "sifter.json"
 """What a folder of results has that a report can show."""
-_FORM = 1
 RETRIEVAL, ANSWERS = "retrieval", "answers"
 MAIN = {RETRIEVAL: "ndcg@10", ANSWERS: "f1"}
 """The score that methods are compared by."""
-CUTOFFS = (1, 5, 10)
-RANKING_SCORES = (*(f"ndcg@{k}" for k in CUTOFFS), *(f"recall@{k}" for k in CUTOFFS), f"mrr@{CUTOFFS[-1]}")
-VALID, KEPT, KEPT_ALL = "valid", "kept", "kept_all"
-ORDER = {RETRIEVAL: (*RANKING_SCORES, VALID, KEPT, KEPT_ALL), ANSWERS: ("f1", "em", "option")}
-HEADINGS = {
-    **{name: name.replace("ndcg", "NDCG").replace("mrr", "MRR") for name in RANKING_SCORES}, VALID: "valid",
-    KEPT: "kept", KEPT_ALL: "kept all", "f1": "F1", "em": "EM", "option": "right option",
-}
+SHOWN = "tokens shown"
+_AT = [f"{name}@{k}" for name in ("ndcg", "recall") for k in (1, 5, 10)]
+SCORES = {RETRIEVAL: (*_AT, "mrr@10", "valid", "kept", "kept_all"), ANSWERS: ("f1", "em", "option")}
+HEADINGS = {**{name: name.replace("ndcg", "NDCG") for name in SCORES[RETRIEVAL]}, "mrr@10": "MRR@10",
+            "kept_all": "kept all", "f1": "F1", "em": "EM", "option": "right option"}
 TITLES = {RETRIEVAL: "Sessions found", ANSWERS: "Questions answered"}
 WORDS = ("data", "chat model", "method", "type", "against", "score")
-BM25, SHOWN = "bm25", "tokens shown"
 FEWEST_HISTORIES = 10
 """That a bootstrap over histories is made of."""
-_OK = "ok"
-_ALL = ("question_id", "question_type", "answer_session_ids", "haystack_session_ids")
-_EMBED = (*_ALL, "similarities")
-_RANKING = (*_EMBED, "haystack_session_gen_rankings", "ranking_error", "rank_status", "prefiltered_session_idx")
-_CHAT = ("question_id", "question_type", "answer", "answers", "gold_answer", "all_options", "predicted_answer",
-         "api_status", "shown_tokens")
-_BM25 = (*_ALL, "question", "answer", "haystack_sessions", "haystack_dates", "language")
 _HISTORY_NAMES = ("sample_id", "shared_context_id")
 """Columns that name the history of a row, where a question sees a part of it."""
+COLUMNS = ("question_id", "question_type", "answer_session_ids", "haystack_session_ids", "similarities",
+           "haystack_session_gen_rankings", "ranking_error", "rank_status", "prefiltered_session_idx", "answer",
+           "answers", "gold_answer", "all_options", "predicted_answer", "api_status", "shown_tokens")
+_OF_WORDS = (*COLUMNS, "question", "haystack_sessions", "haystack_dates", "language")
 
 
 # --- what is in sifter.json ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Line:
     """One method on one data set, over all questions or one type of them."""
 
@@ -120,7 +109,7 @@ class Line:
     """Over the rows that did not fail."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Versus:
     """A method minus the first one in MAIN, over the questions of both, in points."""
 
@@ -143,282 +132,198 @@ class SifterScores:
 
 
 def write_scores(path: Path, scores: SifterScores) -> None:
-    content = {"sifter": _FORM, **asdict(scores)}
-    write_atomically(path, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    write_atomically(path, orjson.dumps(asdict(scores), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def read_scores(path: Path) -> SifterScores:
-    """Raises MemAgentError where the file is none of these, or of another form."""
+    """Raises MemAgentError where the file is none of these."""
     try:
-        found = orjson.loads(path.read_bytes())
-        if found["sifter"] != _FORM:
-            raise ValueError(f"form {found['sifter']!r}, expected {_FORM}")
-        return TypeAdapter(SifterScores).validate_python(found)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        reason = reason_of(error)
-        raise MemAgentError(f"{path}: not the scores of mem-agent sifter-table ({reason}); run it again") from None
+        return TypeAdapter(SifterScores).validate_json(path.read_bytes())
+    except ValidationError:
+        raise MemAgentError(f"{path}: not the scores of mem-agent sifter-table; run it again") from None
 
 
 # --- one question ----------------------------------------------------------------------------------------------------
+# Shares, 1 at best, by name, of what can be said; ``failed`` and SHOWN among them.
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """What a row is worth: shares, 1 at best; none where nothing can be said."""
-
-    scores: Mapping[str, float]
-    """SHOWN, of an answer, among them."""
-    failed: bool = False
+Score = Callable[[Row], dict[str, float]]
 
 
-_FAILED = Scored({}, True)
-
-
-def by_similarity(row: Mapping[str, Any]) -> Scored:
-    """Of a row of stage 1, or of stage 2, which has its columns."""
-    similar = _similar(row)
-    return Scored(ranking_scores(similar, gold_positions(row))) if similar is not None else _FAILED
-
-
-def by_words(where: str, row: Mapping[str, Any]) -> Scored:
-    """By BM25; ``where`` names the file."""
+def by_order(row: Row, order: Sequence[int]) -> dict[str, float]:
+    """Of positions, best first; a question without gold sessions has no scores."""
     gold = gold_positions(row)
-    try:
-        return Scored(ranking_scores(bm25_order(question_of(row, where)), gold) if gold else {})
-    except BadRow:
-        return _FAILED
-
-
-def by_model(row: Mapping[str, Any]) -> Scored:
-    """Of a row of stage 2: what the model named, then the others by similarity."""
-    gold, similar = gold_positions(row), _similar(row)
-    failed = row.get("rank_status") != _OK
-    if similar is None:
-        return _FAILED
-    scores = ranking_scores(completed(row.get("haystack_session_gen_rankings") or (), similar), gold)
-    scores[VALID] = float(not failed and not row.get("ranking_error"))
-    kept = row.get("prefiltered_session_idx")
-    if gold and (kept or (kept is not None and not failed)):  # a row may fail before anything is filtered
-        share = len(set(gold) & set(kept)) / len(gold)
-        scores |= {KEPT: share, KEPT_ALL: float(share == 1)}
-    return Scored(scores, failed)
-
-
-def by_answer(row: Mapping[str, Any]) -> Scored:
-    """Of a row of stage 3. A failed answer is worth 0, as everywhere in this pack."""
-    failed = row.get("api_status") != _OK
-    answers = [answer for answer in row.get("answers") or () if answer and answer.strip()]
-    single = next((str(row[name]) for name in ("answer", "gold_answer") if str(row.get(name) or "").strip()), "")
-    answers = answers or [single] * bool(single)
-    predicted = None if failed else row.get("predicted_answer") or ""
-    scores = answer_scores(predicted, answers, row.get("all_options") or ())
-    if isinstance(row.get("shown_tokens"), int) and not failed:
-        scores[SHOWN] = float(row["shown_tokens"])
-    return Scored(scores, failed)
-
-
-def ranking_scores(order: Sequence[int], gold: Sequence[int]) -> dict[str, float]:
-    """RANKING_SCORES of positions, best first."""
     if not gold:
-        return {}
-    return {
-        **{f"ndcg@{k}": ndcg_at(order, gold, k) for k in CUTOFFS},
-        **{f"recall@{k}": recall_at(order, gold, k) for k in CUTOFFS},
-        f"mrr@{CUTOFFS[-1]}": reciprocal_rank(order, gold, CUTOFFS[-1]),
-    }
+        return {"failed": 0.0}
+    pairs = ((ndcg_at, "ndcg"), (recall_at, "recall"))
+    found = {f"{name}@{k}": of(order, gold, k) for of, name in pairs for k in (1, 5, 10)}
+    return {"failed": 0.0, **found, "mrr@10": reciprocal_rank(order, gold, 10)}
 
 
-def answer_scores(answer: str | None, answers: Sequence[str], options: Sequence[str]) -> dict[str, float]:
-    """``f1`` and ``em``; of a multiple-choice question ``option``, whether the right one is chosen, as well.
-
-    ``answer`` is None where there is no reply.
-    """
-    if not answers:
-        return {}
-    scores = {"f1": answer_f1(answer, answers), "em": answer_em(answer, answers)}
-    chosen = choice_score(answer, answers, options)
-    return scores if chosen is None else scores | {"option": chosen}
+def by_similarity(row: Row) -> dict[str, float]:
+    """Of a row of stage 1, or of stage 2, which has its columns."""
+    return by_order(row, by_score(row["similarities"]))
 
 
-def gold_positions(row: Mapping[str, Any]) -> list[int]:
+def by_words(row: Row) -> dict[str, float]:
+    """By BM25."""
+    return by_order(row, bm25_order(question_of(row, "BM25")))
+
+
+def by_model(row: Row) -> dict[str, float]:
+    """Of a row of stage 2: what the model named, then the others by similarity."""
+    answered, gold = row["rank_status"] == OK, gold_positions(row)
+    scores = by_order(row, completed(row["haystack_session_gen_rankings"], by_score(row["similarities"])))
+    scores |= {"failed": float(not answered), "valid": float(answered and not row.get("ranking_error"))}
+    kept = row.get("prefiltered_session_idx") or ()
+    if gold and (kept or answered):  # a row may fail before anything is filtered
+        share = len(set(gold) & set(kept)) / len(gold)
+        scores |= {"kept": share, "kept_all": float(share == 1)}
+    return scores
+
+
+def by_answer(row: Row) -> dict[str, float]:
+    """Of a row of stage 3. A failed answer is worth 0, as everywhere in this pack."""
+    answered, answers = row["api_status"] == OK, answers_of(row)
+    said = row["predicted_answer"] if answered else None
+    scores = {SHOWN: float(row["shown_tokens"])} if answered and row.get("shown_tokens") is not None else {}
+    if answers:
+        chosen = choice_score(said, answers, row.get("all_options") or ())
+        scores |= {"f1": answer_f1(said, answers), "em": answer_em(said, answers)}
+        scores |= {} if chosen is None else {"option": chosen}
+    return {"failed": float(not answered), **scores}
+
+
+def gold_positions(row: Row) -> list[int]:
     """Where the gold sessions stand in the history, ascending; ids that the history has not are no positions."""
-    gold = set(map(str, row.get("answer_session_ids") or ()))
-    return [position for position, id in enumerate(row.get("haystack_session_ids") or ()) if str(id) in gold]
+    gold = set(map(str, row["answer_session_ids"] or ()))
+    return [position for position, id in enumerate(row["haystack_session_ids"]) if str(id) in gold]
 
 
-def _similar(row: Mapping[str, Any]) -> list[int] | None:
-    """Positions by similarity; None where stage 1 has not as many as there are sessions."""
-    similarities = row.get("similarities")
-    if similarities is None or len(similarities) != len(row.get("haystack_session_ids") or ()):
-        return None
-    return by_score(similarities)
+def summary(file: Path) -> str:
+    """Of stage 2, in percent: valid replies, gold that was shown, and how far up gold is before and after."""
+    rows = list(read_rows(file, COLUMNS))
+    before, after = (100 * pd.DataFrame(list(map(score, rows))).mean() for score in (by_similarity, by_model))
+    told = [f"{name} {after[name]:.1f}" for name in ("valid", "kept") if name in after]
+    told += [f"{name} by similarity {before[name]:.1f} ranked {after[name]:.1f}"
+             for name in ("recall@1", "recall@5", "recall@10", "ndcg@5") if name in after]
+    return f"; in percent: {', '.join(told) or 'nothing'}"
 
 
 # --- the files -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class StageFile:
-    path: Path
-    part: str
+class StageFile(NamedTuple):
+    data: str
     """``locomo/test``."""
-    names: tuple[str, ...]
-    """The folders above it: the model; or chat model and method."""
-    rows: int
-
-    @property
-    def name(self) -> str:
-        """The model's, which may have slashes."""
-        return "/".join(self.names)
+    name: str
+    """The folders above it: the model, which may have slashes; or chat model and method."""
+    path: Path
 
 
-def stage_files(results: Path, kind: str, datasets: Sequence[str] = (), splits: Sequence[str] = ()) -> list[StageFile]:
-    """The finished files of a stage below a folder, by name; of these data sets and splits where some are named.
-
-    Raises MemAgentError where one is no table.
-    """
+def stage_files(results: Path, kind: str, datasets: Collection[str] = (), splits: Collection[str] = ()
+                ) -> list[StageFile]:
+    """The files of a stage below a folder, by path; of these data sets and splits where some are named."""
     found = []
     for path in sorted(results.rglob(f"*_{kind}.parquet")):
-        folders = path.relative_to(results).parts[:-1]
-        if not folders or any(name.endswith(".parts") for name in folders):
-            continue
-        try:
-            footer = pq.read_metadata(path)
-        except (OSError, ValueError) as error:
-            raise MemAgentError(f"{path}: no parquet file, or a damaged one ({reason_of(error)})") from None
-        said = (footer.metadata or {}).get(b"mem_agent.data", b"").decode()
-        name = path.name.removesuffix(f"_{kind}.parquet")
-        dataset, split = said.rsplit("/", 1) if said else _divided(name, datasets, splits)
-        if dataset and (not datasets or dataset in datasets) and (not splits or split in splits):
-            found.append(StageFile(path, f"{dataset}/{split}", folders, footer.num_rows))
+        dataset, _, split = path.name.removesuffix(f"_{kind}.parquet").rpartition("_")
+        name = "/".join(path.relative_to(results).parts[:-1])
+        if name and dataset and dataset in (datasets or [dataset]) and split in (splits or [split]):
+            found.append(StageFile(f"{dataset}/{split}", name, path))
     return found
 
 
-def _divided(name: str, datasets: Sequence[str], splits: Sequence[str]) -> tuple[str, str]:
-    """Data set and split of ``locomo_test``: one that is asked for; else the last word is the split."""
-    for split in sorted(splits, key=len, reverse=True):
-        if name.endswith(f"_{split}"):
-            return name.removesuffix(f"_{split}"), split
-    for dataset in sorted(datasets, key=len, reverse=True):
-        if name.startswith(f"{dataset}_"):
-            return dataset, name.removeprefix(f"{dataset}_")
-    dataset, _, split = name.rpartition("_")
-    return dataset, split
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """All questions of one file, under one method."""
 
     measure: str
-    part: str
+    data: str
     method: str
     model: str
     questions: pd.DataFrame
-    """By id: ``kind``, ``failed``, ``history``, and a column of each score (a share) and cost; NaN where none is."""
+    """By id: ``kind``, ``history``, ``failed``, and a column of each score (a share) and cost; NaN where none is."""
 
 
 def read_run(
-    file: StageFile, measure: str, method: str, columns: Sequence[str],
-    score: Callable[[Mapping[str, Any]], Scored], histories: Mapping[str, str], model: str = "",
+    histories: Mapping[str, str], file: StageFile, measure: str, method: str, score: Score, model: str = ""
 ) -> Run:
-    """The questions of a file, read for these columns. Raises MemAgentError where an id repeats."""
-    rows: dict[str, dict[str, Any]] = {}
-    for number, row in enumerate(_rows(file, columns, f"{file.part} {method}")):
+    """Raises MemAgentError where an id repeats."""
+    rows = {}
+    for number, row in enumerate(read_rows(file.path, _OF_WORDS if score is by_words else COLUMNS)):
         id = str(row.get("question_id") or number)
         if id in rows:
             raise MemAgentError(f"{file.path}: row {number} ({id}): a question_id repeats; give each question its own")
-        found = score(row)
-        kind = str(row.get("question_type") or "")
-        rows[id] = {"kind": kind, "failed": found.failed, "history": histories.get(id, id), **found.scores}
-    names = dict.fromkeys(chain(("kind", "failed", "history"), *rows.values()))
-    return Run(measure, file.part, method, model, pd.DataFrame(list(rows.values()), list(rows), list(names)))
+        has_order = len(row.get("similarities") or ()) == len(row["haystack_session_ids"])
+        scores = score(row) if measure == ANSWERS or has_order else {"failed": 1.0}
+        rows[id] = {"kind": row.get("question_type") or "", "history": histories.get(id, id), **scores}
+    return Run(measure, file.data, method, model, pd.DataFrame(list(rows.values()), list(rows)))
 
 
-def answer_run(file: StageFile, methods: Collection[str], histories: Mapping[str, str]) -> Run:
-    """Of a chat model's folder, and in it the longest name of ``methods``, as in gpt-x/BAAI/bge-m3, or one folder."""
-    starts = range(1, len(file.names))
-    start = next((n for n in starts if "/".join(file.names[n:]) in methods), len(file.names) - 1)
-    model, method = "/".join(file.names[:start]), "/".join(file.names[start:])
-    return read_run(file, ANSWERS, method, _CHAT, by_answer, histories, model)
-
-
-def read_histories(file: StageFile) -> dict[str, str]:
+def read_histories(path: Path) -> dict[str, str]:
     """The history of each question, by its id: its name, else a digest of its sessions."""
     found = {}
-    for number, row in enumerate(_rows(file, ("question_id", "haystack_sessions", *_HISTORY_NAMES), file.part)):
-        id = str(row.get("question_id") or number)
-        digest = blake2b(str(row.get("haystack_sessions") or id).encode(), digest_size=16).hexdigest()
-        found[id] = next((str(row[name]) for name in _HISTORY_NAMES if row.get(name)), digest)
+    for number, row in enumerate(read_rows(path, ("question_id", "haystack_sessions", *_HISTORY_NAMES))):
+        names = filter(None, map(row.get, _HISTORY_NAMES))
+        digest = blake2b(str(row.get("haystack_sessions") or number).encode(), digest_size=16).hexdigest()
+        found[str(row.get("question_id") or number)] = str(next(names, digest))
     return found
-
-
-def _rows(file: StageFile, columns: Sequence[str], describe: str) -> Iterator[dict[str, Any]]:
-    rows = chain.from_iterable(read_rows(file.path, columns, BATCH_ROWS))
-    for row in tqdm(rows, describe, file.rows, unit=" rows", disable=None, leave=False):
-        stop_if_asked()
-        yield row
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------
 
 
-def sifter_scores(
-    results: Path, datasets: Sequence[str] = (), splits: Sequence[str] = (), *, with_bm25: bool = True
-) -> SifterScores:
+def sifter_scores(results: Path, datasets: Collection[str] = (), splits: Collection[str] = ()) -> SifterScores:
     """Of all files below a folder. Raises MemAgentError where there are none."""
-    embedded, ranked, others, chats = (
-        stage_files(results, kind, datasets, splits) for kind in (EMBED, RANKING, MEMORY, CHAT)
-    )
-    methods = {file.name for file in (*embedded, *ranked, *others)}
-    files = [*embedded, *ranked, *chats]
-    if not files:
-        raise MemAgentError(f"{results}: no *_embed, *_ranking or *_chat.parquet of a stage; mem-agent "
-                            "session-embedding makes the first")
+    files = {kind: stage_files(results, kind, datasets, splits) for kind in (EMBED, RANKING, MEMORY, CHAT)}
+    methods = {file.name for kind in (EMBED, RANKING, MEMORY) for file in files[kind]}
     lines: list[Line] = []
     compared: list[Versus] = []
     notes: list[str] = []
-    for part in sorted({file.part for file in files}):
-        longest = max((file for file in files if file.part == part), key=lambda file: file.rows)
-        histories = read_histories(longest)
-        own = [file for file in embedded if file.part == part]
-        rankings = [file for file in ranked if file.part == part]
-        runs = [read_run(file, RETRIEVAL, file.name, _EMBED, by_similarity, histories) for file in own]
-        for file in [*own, *rankings][: int(with_bm25)]:
-            runs.append(read_run(file, RETRIEVAL, BM25, _BM25, partial(by_words, str(file.path)), histories))
-        runs += [read_run(file, RETRIEVAL, file.name, _RANKING, by_model, histories) for file in rankings]
-        answered = [answer_run(file, methods, histories) for file in chats if file.part == part]
+    for data in sorted({file.data for kind in (EMBED, RANKING, CHAT) for file in files[kind]}):
+        own, ranked, answers = ([file for file in files[kind] if file.data == data] for kind in (EMBED, RANKING, CHAT))
+        rows, longest = max((pq.read_metadata(file.path).num_rows, file.path) for file in (*own, *ranked, *answers))
+        read = partial(read_run, read_histories(longest))
+        runs = [read(file, RETRIEVAL, file.name, by_similarity) for file in own]
+        runs += [read(file, RETRIEVAL, BM25, by_words) for file in [*own, *ranked][:1]]
+        runs += [read(file, RETRIEVAL, file.name, by_model) for file in ranked]
+        answered = [read(file, ANSWERS, *_method_and_model(file.name, methods)) for file in answers]
         # By chat model; the method of an embedding model first, as what others are compared with.
-        runs += sorted(answered, key=lambda run: (run.model, run.method not in [file.name for file in own]))
-        found = [line for run in runs for line in lines_of(run, longest.rows)]
+        first = {file.name for file in own}
+        runs += sorted(answered, key=lambda run: (run.model, run.method not in first))
+        found = [line for run in runs for line in lines_of(run, rows)]
         lines += found
         compared += versus(runs)
-        notes += [*_missing(found), *_about_histories(part, runs[0].questions)]
+        notes += [*_missing(found), *_about_histories(data, runs[0].questions)]
+    if not lines:
+        raise MemAgentError(f"{results}: no *_embed, *_ranking or *_chat.parquet; session-embedding makes one")
     return SifterScores(tuple(lines), tuple(compared), tuple(notes))
+
+
+def _method_and_model(name: str, methods: Collection[str]) -> tuple[str, Score, str]:
+    """Of a chat model's folder, and in it the longest name of ``methods``, as in gpt-x/BAAI/bge-m3, or one folder."""
+    folders = name.split("/")
+    ends = ["/".join(folders[start:]) for start in range(1, len(folders))]
+    method = next((end for end in ends if end in methods), folders[-1])
+    return method, by_answer, name.removesuffix(f"/{method}")
 
 
 def lines_of(run: Run, expected: int) -> list[Line]:
     """Of all questions, then of each kind, where there are several; ``expected`` rows should be there."""
-    lines = [_line(run, "", run.questions, max(0, expected - len(run.questions)))]
-    kinds = list(run.questions.groupby("kind"))
-    if len(kinds) > 1:
-        lines += [_line(run, str(kind) or "(none)", rows, 0) for kind, rows in kinds]
+    kinds = [(str(kind) or "(none)", rows) for kind, rows in run.questions.groupby("kind")]
+    lines = []
+    for kind, rows in [("", run.questions), *(kinds if len(kinds) > 1 else [])]:
+        found = {name: estimate(rows[name] if name == SHOWN else 100 * rows[name], rows["history"], name != SHOWN)
+                 for name in (*SCORES[run.measure], SHOWN) if name in rows and rows[name].notna().any()}
+        costs = {SHOWN: found.pop(SHOWN)} if SHOWN in found else {}
+        n = found[MAIN[run.measure]].n if MAIN[run.measure] in found else 0
+        missing = 0 if kind else max(0, expected - len(rows))
+        lines.append(Line(run.measure, run.data, run.method, run.model, kind, n, int(rows["failed"].sum()), missing,
+                          found, costs))
     return lines
 
 
-def _line(run: Run, kind: str, rows: pd.DataFrame, missing: int) -> Line:
-    names = [name for name in (*ORDER[run.measure], SHOWN) if name in rows and rows[name].notna().any()]
-    scores = {name: estimate(100 * rows[name], rows["history"], full=100.0) for name in names if name != SHOWN}
-    costs = {SHOWN: estimate(rows[SHOWN], rows["history"])} if SHOWN in names else {}
-    main_score = scores.get(MAIN[run.measure])
-    return Line(
-        measure=run.measure, part=run.part, method=run.method, model=run.model, kind=kind, missing=missing,
-        n=main_score.n if main_score else 0, failed=int(rows["failed"].sum()), scores=scores, costs=costs,
-    )
-
-
 def versus(runs: Sequence[Run]) -> list[Versus]:
-    """Every run minus the first one of its measure and chat model; all are of one part."""
+    """Every run minus the first one of its measure and chat model; all are of one data set and split."""
     bases: dict[tuple[str, str], Run] = {}
     found = []
     for run in runs:
@@ -426,34 +331,27 @@ def versus(runs: Sequence[Run]) -> list[Versus]:
         metric = MAIN[run.measure]
         if base is run or metric not in base.questions or metric not in run.questions:
             continue
-        first, second = (100 * each.questions[metric].dropna() for each in (base, run))
-        differences = second.reindex(first.index).sub(first).dropna()
-        if not len(differences):
+        differences = (100 * (run.questions[metric] - base.questions[metric])).dropna()
+        if differences.empty:
             continue
-        compared = compare(first.to_dict(), second.to_dict())
-        difference, p = compared.difference, compared.p
         histories = base.questions["history"][differences.index]
-        if _is_clustered(histories):
-            difference = estimate(differences, histories)
-            by_history = differences.groupby(histories).sum()
-            p = sign_flip_p(by_history.to_numpy(), np.random.default_rng(0))
-        found.append(Versus(
-            measure=run.measure, part=run.part, model=run.model, method=run.method, base=base.method, metric=metric,
-            difference=difference, p=p,
-        ))
+        alike = differences.groupby(histories).sum() if _is_clustered(histories) else differences
+        p = sign_flip_p(alike.round(9).to_numpy(), np.random.default_rng(0))
+        difference = estimate(differences, histories, False)
+        found.append(Versus(run.measure, run.data, run.model, run.method, base.method, metric, difference, p))
     return found
 
 
-def estimate(values: pd.Series, histories: pd.Series, *, full: float | None = None) -> Estimate:
-    """Mean and 95% interval of values by question, some of which may be NaN; ``full`` is a score's highest value."""
-    values = values.dropna()
+def estimate(values: pd.Series, histories: pd.Series, percent: bool) -> Estimate:
+    """Mean and 95% interval of values by question, some of which may be NaN."""
+    values, full = values.dropna(), 100.0 if percent else None
     histories = histories[values.index]
     if not _is_clustered(histories):
         return interval(values, full=full)
     groups = values.groupby(histories)
     sums, counts = groups.sum().to_numpy(), groups.size().to_numpy()
     mean = float(values.mean())
-    if full is not None and mean in (0.0, full):  # no draw differs from another
+    if percent and mean in (0.0, 100.0):  # no draw differs from another
         bound = interval([mean] * len(sums), full=full)
         return Estimate(mean, bound.low, bound.high, len(values))
     drawn = np.random.default_rng(0).multinomial(len(sums), [1 / len(sums)] * len(sums), size=RESAMPLES)
@@ -466,28 +364,25 @@ def _is_clustered(histories: pd.Series) -> bool:
     return FEWEST_HISTORIES <= histories.nunique() < len(histories)
 
 
-def _missing(lines: Sequence[Line]) -> list[str]:
-    notes = []
+def _missing(lines: Sequence[Line]) -> Iterator[str]:
     for line in lines:
-        where = f"{line.part}, {f'{line.model}, ' if line.model else ''}{line.method}"
+        where = ", ".join(filter(None, (line.part, line.model, line.method)))
         if not line.kind and line.missing:
-            notes.append(f"{where}: {line.missing} rows are missing; its means are over those that are there.")
+            yield f"{where}: {line.missing} rows are missing; its means are over those that are there."
         if not line.kind and not line.n:
-            notes.append(f"{where}: no question could be scored; it has no gold sessions or no answers.")
-    return notes
+            yield f"{where}: no question could be scored; it has no gold sessions or no answers."
 
 
-def _about_histories(part: str, questions: pd.DataFrame) -> Iterator[str]:
+def _about_histories(data: str, questions: pd.DataFrame) -> Iterator[str]:
     """Where questions share histories: how intervals are made, and of which types of questions they are not so."""
     count = questions["history"].nunique()
-    told = f"{part}: {len(questions)} questions about {count} histories"
+    told = f"{data}: {len(questions)} questions about {count} histories"
+    few = [str(kind) or "(none)" for kind, rows in questions.groupby("kind") if not _is_clustered(rows["history"])]
     if count < min(FEWEST_HISTORIES, len(questions)):
         yield (f"{told}, fewer than {FEWEST_HISTORIES}: intervals and p are over questions; they hold for these "
                "histories alone, and others may differ by more.")
     elif count < len(questions):
-        few = [str(kind) or "(none)" for kind, rows in questions.groupby("kind")
-               if rows["history"].nunique() < min(FEWEST_HISTORIES, len(rows))]
-        other = f"; of the types with fewer than {FEWEST_HISTORIES} over questions ({', '.join(few)})" if few else ""
+        other = f"; of the types {', '.join(few)} over questions" * bool(few)
         yield f"{told}: intervals and p are over histories{other}."
 
 
@@ -497,35 +392,32 @@ def _about_histories(part: str, questions: pd.DataFrame) -> Iterator[str]:
 def markdown(scores: SifterScores) -> str:
     """One table for each measure, one of the types of questions, one of differences."""
     parts = []
-    for measure in (RETRIEVAL, ANSWERS):
-        for title, kinds in ((TITLES[measure], False), (f"{TITLES[measure]}, by type of question", True)):
-            lines = [line for line in scores.lines if line.measure == measure and bool(line.kind) == kinds]
+    for measure, title in TITLES.items():
+        for by_type, ending in ((False, ""), (True, ", by type of question")):
+            lines = [line for line in scores.lines if line.measure == measure and bool(line.kind) == by_type]
             if lines:
-                parts.append(f"### {title}\n\n{markdown_table(*table_of(lines), WORDS)}\n")
+                parts.append(f"### {title}{ending}\n\n{markdown_table(*table_of(lines), WORDS)}\n")
     if scores.versus:
         parts.append(f"### Against the first method\n\n{markdown_table(*versus_table(scores.versus), WORDS)}\n")
-    parts += [f"- {note}" for note in scores.notes] + [""] * bool(scores.notes)
-    return "\n".join(parts)
+    return "\n".join([*parts, *(f"- {note}" for note in scores.notes), ""])
 
 
 def table_of(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Header and cells of lines of one measure, all of a kind of question or none of them."""
-    names = [name for name in ORDER[lines[0].measure] if any(name in line.scores for line in lines)]
-    costs = list(dict.fromkeys(name for line in lines for name in line.costs))
-    kinds, models = any(line.kind for line in lines), any(line.model for line in lines)
-    header = ("data", *["chat model"] * models, "method", *["type"] * kinds, "n", "failed",
-              *["missing"] * (not kinds), *(HEADINGS[name] for name in names), *costs)
-    rows = [
-        (line.part, *[line.model] * models, line.method, *[line.kind] * kinds, str(line.n), str(line.failed),
-         *[str(line.missing)] * (not kinds), *(_percent(line.scores.get(name)) for name in names),
-         *(f"{line.costs[name].mean:,.0f}" if name in line.costs else "–" for name in costs))
-        for line in lines
-    ]
-    return header, rows
+    rows = []
+    for line in lines:
+        row = {"data": line.part, "chat model": line.model, "method": line.method, "type": line.kind,
+               "n": str(line.n), "failed": str(line.failed), "missing": "" if line.kind else str(line.missing)}
+        for name in SCORES[line.measure]:
+            score = line.scores.get(name)
+            row[HEADINGS[name]] = f"{score.mean:.1f} [{score.low:.1f}, {score.high:.1f}]" if score else ""
+        row[SHOWN] = f"{line.costs[SHOWN].mean:,.0f}" if SHOWN in line.costs else ""
+        rows.append(row)
+    header = tuple(name for name in rows[0] if any(row[name] for row in rows))
+    return header, [tuple(row[name] or "–" for name in header) for row in rows]
 
 
 def versus_table(found: Sequence[Versus]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    header = ("data", "chat model", "method", "against", "score", "difference", "p", "n")
     rows: list[tuple[str, ...]] = []
     for each in found:
         points = each.difference
@@ -533,11 +425,7 @@ def versus_table(found: Sequence[Versus]) -> tuple[tuple[str, ...], list[tuple[s
         p = "≤0.001" if each.p < 0.001 else f"{each.p:.3f}"
         rows.append((each.part, each.model or "–", each.method, each.base, HEADINGS[each.metric], difference, p,
                      str(points.n)))
-    return header, rows
-
-
-def _percent(score: Estimate | None) -> str:
-    return f"{score.mean:.1f} [{score.low:.1f}, {score.high:.1f}]" if score else "–"
+    return ("data", "chat model", "method", "against", "score", "difference", "p", "n"), rows
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -545,24 +433,16 @@ def _percent(score: Estimate | None) -> str:
 
 @one_line_errors("the same command makes the table")
 def main(argv: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
-    scores = sifter_scores(
-        options.results, options.datasets.split(), options.splits.split(), with_bm25=not options.no_bm25
-    )
-    write_scores(options.results / FILE, scores)
-    print(markdown(scores))
-    print(options.results / FILE)
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mem-agent sifter-table", description="Scores of the sifter's stages.")
-    parser.add_argument("results", type=Path, nargs="?", default=Path("data/results"), metavar="RESULTS",
-                        help="the stages' --output-dir (data/results)")
-    parser.add_argument("--datasets", default="", metavar="NAMES", help="only these data sets, separated by blanks")
-    parser.add_argument("--splits", default="", metavar="NAMES", help="only these splits, separated by blanks")
-    parser.add_argument("--no-bm25", action="store_true", help="leave out BM25, which reads every history")
-    return parser
+    parser.add_argument("results", type=Path, nargs="?", default=Path("data/results"), help="the stages' --output-dir")
+    parser.add_argument("--datasets", default="", metavar="NAMES", help="only these, separated by blanks")
+    parser.add_argument("--splits", default="", metavar="NAMES", help="only these, separated by blanks")
+    given = parser.parse_args(argv)
+    scores = sifter_scores(given.results, given.datasets.split(), given.splits.split())
+    write_scores(given.results / FILE, scores)
+    print(markdown(scores))
+    print(given.results / FILE)
+    return 0
 
 
 if __name__ == "__main__":

@@ -148,11 +148,11 @@ def prepared_megatron(host_root: Path, given: str, home: Path) -> Path:
     Raises:
         ConfigError: the clone, the commit or a patch is missing, or a patch does not apply.
     """
-    root = Path(given).expanduser().absolute()
+    root = Path(given).absolute()
     if not given or not root.is_dir():
         raise ConfigError(f"MEGATRON_ROOT={given!r}: a rehearsal needs a git clone of "
                           "https://github.com/NVIDIA/Megatron-LM; set MEGATRON_ROOT to one")
-    if not (root / ".git").exists() and not (root / "HEAD").is_file():
+    if not (root / ".git").exists():
         return root
     docker = host_root / "docker"
     patches = sorted((docker / "patch" / "latest").glob("megatron*.patch"))

@@ -35,7 +35,7 @@ from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.processes import wait_until_healthy
 from ..system.signals import stop_on_signals
-from ..training.whole_run import pocket_profile
+from ..training.train import pocket_profile
 from .page import Seen, deviations, faults, progress_of, read_log, report
 from .rehearsal_plan import Rehearsal, plan_rehearsal
 from .slime_shim import start_sglang
@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     start_logging()
     stop_on_signals()
     os.environ.update(WITHOUT_SPARE_WORKERS)
-    with pocket_profile(options.dry_run):
+    with pocket_profile():
         rehearsal = plan_rehearsal(Config.from_env(), Path(sys.prefix) / "sources", options.rollouts, options.ranks)
         folder = Path(rehearsal.here.config.save_path)
         wrong = [f"on the cluster: {line}" for line in settings_problems(rehearsal.cluster)]

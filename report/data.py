@@ -33,9 +33,8 @@ import orjson
 import pandas as pd
 
 from ..evaluation.results import METRICS, Results, labels_of, length_order
-from ..evaluation.ruler_average import ruler_lines
 from ..evaluation.statistics import Estimate
-from ..evaluation.summary import Summary, main_metric
+from ..evaluation.summary import Summary, main_metric, ruler_lines
 from ..system.errors import MemAgentError
 
 COUNTS = ("questions", "rows", "failed", "missing")

@@ -18,9 +18,8 @@ import orjson
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from ..evaluation.overall import overall, overall_differences
 from ..evaluation.results import Results
-from ..evaluation.summary import Summary
+from ..evaluation.summary import Summary, overall, overall_differences
 from .data import TrainingRun, task_name
 from .tables import metric_name, model_title, shorten
 

@@ -18,8 +18,7 @@ from typing import Any
 import pandas as pd
 
 from ..evaluation.results import METRICS, Results, length_order
-from ..evaluation.ruler_average import FIRST_GOLD
-from ..evaluation.summary import COSTS, Difference
+from ..evaluation.summary import COSTS, FIRST_GOLD, Difference
 from ..system.text import markdown_cell, markdown_table
 from .data import COUNTS, RULER, TEN, Point, TrainingRun, headline_metric, task_name
 from .published import METRIC, QUESTIONS, Published, verdict

@@ -43,7 +43,7 @@ class Server:
     key: str = field(default="", repr=False)
     """Of an engine (``engine_server.RequireKey``)."""
 
-    async def answers(self, path: str, timeout_s: float = 5.0) -> bool:
+    async def answers(self, path: str, timeout_s: float = 10.0) -> bool:
         """Whether it answers 200. An engine whose process hangs can still look healthy."""
         try:
             async with self.session.get(self.url + path, timeout=aiohttp.ClientTimeout(timeout_s)) as reply:

@@ -74,22 +74,12 @@ class RequireKey:
         await send({"type": "http.response.body", "body": b"this server's control calls need the key of its run\n"})
 
 
-def fork_engines() -> None:
-    """Have vLLM fork its engine processes. Raises AssertionError where that is not safe."""
-    from vllm.platforms import current_platform
-    from vllm.v1.engine import utils
-
-    assert current_platform.is_cpu(), "engines on CUDA cannot be forked"
-    assert os.environ.get("OMP_NUM_THREADS") == "1", "a forked engine would wait for OpenMP threads that are gone"
-    assert hasattr(utils, "get_mp_context"), "vLLM starts its engine processes in another way"
-    # VLLM_WORKER_MULTIPROC_METHOD does not do: vLLM's CPU platform sets it to spawn.
-    utils.get_mp_context = lambda: multiprocessing.get_context("fork")
-
-
 def main() -> None:
     from vllm.entrypoints.launchers.api_server import entry
+    from vllm.v1.engine import utils
 
-    fork_engines()
+    # VLLM_WORKER_MULTIPROC_METHOD does not do: vLLM's CPU platform sets it to spawn.
+    utils.get_mp_context = lambda: multiprocessing.get_context("fork")
     gc.freeze()  # what is imported lives for good; a collection in either process would copy its pages
     entry.main()
 

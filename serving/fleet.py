@@ -32,7 +32,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -56,7 +56,6 @@ log = logging.getLogger(__name__)
 ROOM_FACTOR = 6
 """The old and the new copy exist together, each float32 where the checkpoint may be 16 bits, plus half of that as room
 for others."""
-ROUTER = "router"
 REPLACE_GRACE_S = 3.0
 START_TIMEOUT_S = 600.0
 MOST_RESTARTS = 3
@@ -75,14 +74,6 @@ class Engine:
 
 class Fleet:
     """Starts and owns ``config.num_engines`` engines and a router; use as an async context manager."""
-
-    _names: Collection[str]
-    """Of the model's tensors."""
-    _session: aiohttp.ClientSession
-    _folder: Path
-    """Of the weights; ``_sockets`` of the engines' sockets."""
-    _sockets: Path
-    _router: ChildProcess
 
     def __init__(
         self, config: Config, model: str | Path, *, run_folder: str | Path | None = None, port: int = 0
@@ -126,20 +117,17 @@ class Fleet:
     async def start(self) -> None:
         """Engines in parallel with the router; returns once all serve version ``self.version``."""
         began = time.monotonic()
-        self._names = HfTensors(self.model).shapes
         if self.port and not is_free(self.port):  # answers from there would be taken for our router's
             raise ConfigError(f"port {self.port} on 127.0.0.1 is in use or only root's; choose another one or none")
         self.port = self.port or self._new_port()
-        self._used.append(self.port)
         # A new connection per control call: a kept one may have been closed by the server since the last sync.
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
         await self._exits.enter_async_context(self._session)
         self._router_client = Server(self.url, self._session)
         size = sum(file.stat().st_size for file in self.model.glob("*.safetensors"))
-        parent = self.logs.parent
-        if SHARED_MEMORY is not None and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_FACTOR * size:
-            parent = SHARED_MEMORY
-        parent.mkdir(parents=True, exist_ok=True)
+        roomy = SHARED_MEMORY is not None and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_FACTOR * size
+        self.logs.mkdir(parents=True, exist_ok=True)
+        parent = SHARED_MEMORY if roomy else self.logs.parent
         self._folder = self._exits.enter_context(scratch_folder("mem_agent-weights-", parent))
         # Elsewhere a path may be longer than the 107 bytes of a socket's.
         self._sockets = self._exits.enter_context(scratch_folder("mem_agent-sockets-", SHARED_MEMORY))
@@ -153,7 +141,7 @@ class Fleet:
     async def stop(self) -> None:
         """End everything this fleet started. The part that ends processes does not await, so it always completes."""
         for process in self._processes:
-            if process.name == ROUTER:  # at once: its open requests would keep it and the engines waiting
+            if process is self._router:  # at once: its open requests would keep it and the engines waiting
                 process.stop(0.0)
             process.terminate()
         deadline = time.monotonic() + TERM_GRACE_S
@@ -169,10 +157,10 @@ class Fleet:
 
         ``tensors`` has the checkpoint's names, all of them: vLLM would silently keep old values for missing ones.
         """
-        if missing := sorted(set(self._names) - set(tensors)):
+        began = time.monotonic()
+        if missing := sorted(set(HfTensors(self.model).shapes) - set(tensors)):
             raise FleetError(f"weight sync {version}: {len(missing)} tensors of {self.model} are missing, e.g. "
                              f"{missing[0]}; pass the whole state under checkpoint names")
-        began = time.monotonic()
         async with self._busy:
             await asyncio.to_thread(write_weights, tensors, self._folder)
             self._synced, self.version = True, version
@@ -187,7 +175,6 @@ class Fleet:
 
     async def _update_all(self) -> None:
         await gather_or_cancel(*(self._update_or_replace(engine) for engine in self.engines))
-        await self._check_router()
         await self._admit()
 
     async def _update_or_replace(self, engine: Engine) -> None:
@@ -197,19 +184,12 @@ class Fleet:
             await self._replace(engine, str(error))
 
     async def _load_current(self, engine: Engine) -> None:
-        """Bring an engine to the fleet's weights and version, from wherever it is.
-
-        Weights that were written and are gone are an error: the engine would go on with the starting ones.
-        """
+        """Bring an engine to the fleet's weights and version, from wherever it is."""
         engine.settled = False
-        if not self._synced:
-            await engine.client.name_weights(self.version)
-        elif (file := self._folder / "model.safetensors").is_file():
+        if self._synced:
             await engine.client.load(self._folder, self.version)
         else:
-            raise FleetError(f"{file}: was removed while engines needed it, as systemd does where a user's last "
-                             "session ends (loginctl enable-linger); the same command continues from the last "
-                             "checkpoint")
+            await engine.client.name_weights(self.version)
         engine.settled = True
 
     # --- staying alive ----------------------------------------------------------------------------------------------
@@ -226,19 +206,16 @@ class Fleet:
         """
         before = self.restarts
         async with self._busy:
-            await self._check_router()
             await gather_or_cancel(*(self._check_engine(engine, hung_after_s) for engine in self.engines))
-            await self._check_router()  # engines that hang took minutes
             await self._admit()
         return self.restarts - before
 
     async def _check_engine(self, engine: Engine, hung_after_s: float) -> None:
         with contextlib.suppress(ControlError):
-            running = engine.process.exit_code is None and engine.settled
-            if (running and await engine.client.answers("/health", hung_after_s)
-                    and await engine.client.weight_info(hung_after_s) == self.version):
-                return
-        await self._replace(engine, "it does not answer /health and /weight_info with the current version")
+            if engine.process.exit_code is None and engine.settled:
+                if await engine.client.weight_info(hung_after_s) == self.version:
+                    return
+        await self._replace(engine, "it does not answer /weight_info with the current version")
 
     async def _replace(self, engine: Engine, cause: str) -> None:
         """A new process with the current weights in ``engine``'s place; the router learns of it in ``_admit``."""
@@ -249,14 +226,6 @@ class Fleet:
         fresh = self.engines[engine.index] = await self._start_engine(engine.index)
         await self._load_current(fresh)
 
-    async def _check_router(self) -> None:
-        for _ in range(2):
-            if self._router.exit_code is None and await self._router_client.answers("/liveness"):
-                return
-        self._count_restart(self._router, "it does not answer /liveness")
-        self._end(self._router, 0.0)
-        await self._start_router()  # it knows no engines
-
     def _count_restart(self, process: ChildProcess, cause: str) -> None:
         self.restarts += 1
         line, number = f"{process.describe()} [{cause}]", self.restarts - self._restarts_at_sync
@@ -265,7 +234,12 @@ class Fleet:
         log.warning("restart %d of at most %d: %s", number, MOST_RESTARTS, line)
 
     async def _admit(self) -> None:
-        """Make the router's workers exactly the fleet's engines, all of which have confirmed the version."""
+        """Make the router's workers exactly the fleet's engines, all of which have confirmed the version; a dead or
+        hung router is replaced first."""
+        if self._router.exit_code is not None or not await self._router_client.answers("/liveness"):
+            self._count_restart(self._router, "it does not answer /liveness")
+            self._end(self._router, 0.0)
+            await self._start_router()  # it knows no engines
         known = set((await self._router_client.call("GET", "/list_workers"))["urls"])
         wanted = {engine.client.url for engine in self.engines}
         await gather_or_cancel(*(self._tell_router("remove_worker", url) for url in known - wanted))
@@ -298,7 +272,7 @@ class Fleet:
 
     async def _start_router(self) -> None:
         command = servers.router_command(self.port, self._new_port())
-        self._router = self._launch(ROUTER, command, servers.router_environment(os.environ))
+        self._router = self._launch("router", command, servers.router_environment(os.environ))
         await wait_until_healthy(self._router, partial(self._router_client.answers, "/liveness"), START_TIMEOUT_S)
 
     def _launch(self, name: str, command: list[str], env: dict[str, str]) -> ChildProcess:

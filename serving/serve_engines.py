@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_serving_length
-from ..config import Config, ConfigError
+from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_engine_length
+from ..config import ConfigError
 from ..system.command_line_types import port_number
 from ..system.files import write_atomically
 from ..system.logging_setup import log_to_terminal
@@ -25,6 +25,7 @@ from ..system.signals import run_stoppable
 from .fleet import Fleet
 from .servers import REQUEST_TIMEOUT_S
 
+log = logging.getLogger(__name__)
 CHECK_EVERY_S = 10.0
 
 
@@ -37,14 +38,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--url-file", type=Path, help="write the URL into this file when ready")
     options = parser.parse_args(argv)
     log_to_terminal(logging.INFO)
-    Config.from_env()  # bad settings end it before a model is downloaded
     model = local_folder(options.model, "--model")
     config, model_says = config_for_model(model)
-    if model_says and not config.engine_max_len:
-        print(model_says, file=sys.stderr)
+    if model_says:
+        log.info("%s", model_says)
     if options.num_engines is not None:
         config = config.replace(num_engines=options.num_engines)
-    config = with_serving_length(config, model, load_vocabulary(model, config.trust_remote_code))
+    config = with_engine_length(config, model, load_vocabulary(model, config.trust_remote_code), config.eval_mode)
     try:
         run_stoppable(_serve(Fleet(config, model, port=options.port), options.url_file))
     except KeyboardInterrupt:

@@ -1,8 +1,8 @@
 """Which sessions a model is shown: the one rule of pre-filter, training's reward, chat and toolkit.
 
 Sessions are taken from best to worst until one does not fit the budget, and are then shown in the order of time. That
-is the published rule (MemSifter, ``PreFilterActor``) but for one case: a session that is larger than the whole budget
-can never be shown, so it is passed over and counted, where the published rule would show nothing behind it.
+is the published rule (MemSifter, ``PreFilterActor``) except in one case: a session that is larger than the whole
+budget can never be shown, so it is passed over, where the published rule would show nothing behind it.
 
 Budget 10, sessions of 4, 12, 5 and 3 tokens, best first 3, 1, 0, 2::
 
@@ -18,52 +18,37 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(NamedTuple):
     shown: tuple[int, ...]
     """Positions in the history, ascending."""
     tokens: int
-    too_large: tuple[int, ...]
-    """Positions that were passed over; ascending."""
-    cut: bool
-    """Whether the budget ended it before ``order`` did."""
 
 
 def pack(order: Sequence[int], tokens: Sequence[int], budget: int) -> Packed:
     """Pack the positions ``order``, best first, of sessions that have so many ``tokens`` each, [sessions].
 
-    ``order`` may name some of the sessions only. Raises ValueError where it repeats one or names one that is not
-    there.
+    ``order`` may name some of the sessions only.
     """
-    if len(set(order)) != len(order):
-        raise ValueError(f"positions repeat: {list(order)!r:.80}")
-    if strange := [position for position in order if not 0 <= position < len(tokens)]:
-        raise ValueError(f"position {strange[0]} of {len(tokens)} sessions")
     shown: list[int] = []
-    too_large: list[int] = []
-    used, cut = 0, False
+    used = 0
     for position in order:
         size = tokens[position]
         if size > budget:
-            too_large.append(position)
-        elif used + size > budget:
-            cut = True
+            continue
+        if used + size > budget:
             break
-        else:
-            shown.append(position)
-            used += size
-    return Packed(tuple(sorted(shown)), used, tuple(sorted(too_large)), cut)
+        shown.append(position)
+        used += size
+    return Packed(tuple(sorted(shown)), used)
 
 
-def by_score(scores: Sequence[float | None]) -> list[int]:
+def by_score(scores: Sequence[Any]) -> list[int]:
     """Positions from the highest score to the lowest, the earlier one first where they are equal; None and NaN come
     last."""
-    return sorted(range(len(scores)), key=lambda position: _falling(scores[position]))
-
-
-def _falling(score: float | None) -> float:
-    return inf if score is None or score != score else -score
+    found: list[int] = np.argsort(-np.array(scores, np.float64), kind="stable").tolist()
+    return found

@@ -67,10 +67,8 @@ def strict_ranking(reply: str, shown: int, asked: int = ASKED) -> tuple[int, ...
     if block is None or not closed:
         raise BadRanking("no <ranking>...</ranking>")
     words = [word.strip() for word in block.split(",")]
-    if odd := [word for word in words if not (word.isascii() and word.isdigit())]:
-        raise BadRanking(f"not a session number: {odd[0]!r:.40}")
-    if beyond := [word for word in words if len(word) > 9 or int(word) >= shown]:
-        raise BadRanking(f"session {beyond[0]:.12} of {shown}")
+    if odd := [word for word in words if not re.fullmatch("[0-9]{1,9}", word) or int(word) >= shown]:
+        raise BadRanking(f"no number of the {shown} sessions: {odd[0]!r:.40}")
     numbers = tuple(map(int, words))
     if len(set(numbers)) != len(numbers):
         raise BadRanking("a session is named twice")
@@ -90,14 +88,6 @@ def lenient_ranking(reply: str, shown: int) -> tuple[int, ...]:
 def completed(ranking: Iterable[int], order: Sequence[int]) -> tuple[int, ...]:
     """The ranking, then all of ``order`` (by similarity, say) that it does not name."""
     return tuple(dict.fromkeys([*ranking, *order]))
-
-
-def in_history(ranking: Iterable[int], shown: Sequence[int]) -> tuple[int, ...]:
-    """Numbers as the prompt showed them, as positions in the history: ``shown[number]``. Raises ValueError."""
-    numbers = tuple(ranking)
-    if strange := [number for number in numbers if not 0 <= number < len(shown)]:
-        raise ValueError(f"session {strange[0]} of {len(shown)}")
-    return tuple(shown[number] for number in numbers)
 
 
 def _block(said: str) -> tuple[str | None, bool]:

@@ -10,7 +10,7 @@ along. ``answer`` is a text, a number, or what ``gold_answer`` says.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -53,10 +53,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuestion:
-    """One row of a data set.
-
-    Invariant: session ids differ, and every gold is one of them. Sessions stand in the order of time.
-    """
+    """One row of a data set. Session ids differ, every gold is one of them; sessions stand in the order of time."""
 
     id: str
     question: str
@@ -74,11 +71,6 @@ class HistoryQuestion:
     own: Mapping[str, Any] = field(default_factory=dict)
     """Columns that no stage reads; they travel along."""
 
-    def __post_init__(self) -> None:
-        ids = [session.id for session in self.sessions]
-        assert len(set(ids)) == len(ids), f"question {self.id}: two sessions share an id"
-        assert set(self.gold) <= set(ids), f"question {self.id}: a gold session is not in the history"
-
     @property
     def gold_positions(self) -> tuple[int, ...]:
         """Where the gold sessions stand in ``sessions``, ascending."""
@@ -95,27 +87,22 @@ def language_of(text: str) -> Language:
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 
-def row_of(asked: HistoryQuestion, history: str | None = None) -> dict[str, Any]:
-    """The row of a question; ``question_of`` reads it again. ``history``: its ``history_text``, if known."""
+def row_of(asked: HistoryQuestion) -> dict[str, Any]:
+    """The row of a question; ``question_of`` reads it again."""
+    talks = [[{"role": turn.role, "content": turn.content} for turn in session.turns] for session in asked.sessions]
     return {
         **asked.own, "question_id": asked.id, "question": asked.question,
         "answer": asked.answers[0] if asked.answers else "", "answers": list(asked.answers),
-        "haystack_sessions": history_text(asked.sessions) if history is None else history,
+        "haystack_sessions": orjson.dumps(talks).decode(),
         "haystack_session_ids": [s.id for s in asked.sessions], "haystack_dates": [s.date for s in asked.sessions],
         "answer_session_ids": list(asked.gold), "question_type": asked.kind, "question_date": asked.date,
         "all_options": list(asked.options), "language": asked.language.value,
     }
 
 
-def history_text(sessions: Iterable[Session]) -> str:
-    """The column ``haystack_sessions``."""
-    talks = [[{"role": turn.role, "content": turn.content} for turn in session.turns] for session in sessions]
-    return orjson.dumps(talks).decode()
-
-
 def question_of(row: Mapping[str, Any], where: str, number: int = 0) -> HistoryQuestion:
     """The question of a row, ``where`` naming its file. Raises BadRow."""
-    name = _text(row, "question_id") or str(number)
+    name = _text(row.get("question_id")) or str(number)
     try:
         return question_in({**row, "question_id": name})
     except ValueError as error:
@@ -124,61 +111,51 @@ def question_of(row: Mapping[str, Any], where: str, number: int = 0) -> HistoryQ
 
 def question_in(row: Mapping[str, Any]) -> HistoryQuestion:
     """The question of a row that has an id. Raises ValueError, which says what is wrong."""
-    question = _text(row, "question").strip()
+    texts = {name: _text(row.get(name)) for name in ("question_id", "question_date", "question_type", "language")}
+    question = _text(row.get("question")).strip()
     if not question:
         raise ValueError("no question; expected a text in the column question")
     talks = _talks(row.get("haystack_sessions"))
-    ids = [str(value) for value in _listed(row, "haystack_session_ids")] or [f"session_{n}" for n in range(len(talks))]
-    dates = [_shown(value) for value in _listed(row, "haystack_dates")] or [""] * len(talks)
+    ids = _texts(row.get("haystack_session_ids")) or [f"session_{number}" for number in range(len(talks))]
+    dates = _texts(row.get("haystack_dates")) or [""] * len(talks)
     for column, values in (("haystack_session_ids", ids), ("haystack_dates", dates)):
         if len(values) != len(talks):
             raise ValueError(f"{len(values)} {column} for {len(talks)} sessions")
     if len(set(ids)) != len(ids):
         raise ValueError("haystack_session_ids names a session twice; give each its own id")
-    gold = tuple(dict.fromkeys(str(value) for value in _listed(row, "answer_session_ids")))
+    gold = tuple(dict.fromkeys(_texts(row.get("answer_session_ids"))))
     if strange := set(gold) - set(ids):
         raise ValueError(f"answer_session_ids names {min(strange)!r}, which is no session of the history")
-    sessions = tuple(Session(i, turns, date) for i, turns, date in zip(ids, talks, dates, strict=True))
-    language = _text(row, "language")
     return HistoryQuestion(
-        _text(row, "question_id"), question, _answers(row), sessions, gold, _text(row, "question_date"),
-        _text(row, "question_type"),
-        Language(language) if language in tuple(Language) else language_of(question),
-        tuple(str(option) for option in _listed(row, "all_options")),
+        texts["question_id"], question, answers_of(row),
+        tuple(map(Session, ids, talks, dates)), gold, texts["question_date"], texts["question_type"],
+        Language(texts["language"]) if texts["language"] in tuple(Language) else language_of(question),
+        tuple(_texts(row.get("all_options"))),
         {column: value for column, value in row.items() if column not in _READ},
     )
 
 
-def _answers(row: Mapping[str, Any]) -> tuple[str, ...]:
-    several = [str(value) for value in _listed(row, "answers") if str(value).strip()]
-    single = [text for text in (_text(row, "answer"), _text(row, "gold_answer")) if text.strip()]
-    return tuple(dict.fromkeys(several or single[:1]))
+def answers_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Of the column ``answers``, else of ``answer``, which may be a number, else of ``gold_answer``."""
+    names = ("answers", "answer", "gold_answer")
+    columns = ([text for text in _texts(row.get(name)) if text.strip()] for name in names)
+    return tuple(dict.fromkeys(next(filter(None, columns), ())))
 
 
 def _talks(value: Any) -> list[tuple[Turn, ...]]:
     try:
         talks = orjson.loads(value) if isinstance(value, str | bytes) else value
-        return [tuple(Turn(str(turn["role"]), _shown(turn["content"])) for turn in talk) for talk in talks]
+        return [tuple(Turn(str(turn["role"]), _text(turn["content"])) for turn in talk) for talk in talks]
     except (ValueError, TypeError, KeyError):
         raise ValueError("haystack_sessions is no JSON list of sessions, each a list of {role, content}") from None
 
 
-def _given(row: Mapping[str, Any], column: str) -> Any:
-    value = row.get(column)
-    return None if isinstance(value, float) and value != value else value  # pandas' NaN stands for nothing
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
 
 
-def _text(row: Mapping[str, Any], column: str) -> str:
-    return _shown(_given(row, column))
-
-
-def _shown(value: Any) -> str:
-    return "" if value is None else str(value)  # an array, as pandas reads lists, has no truth
-
-
-def _listed(row: Mapping[str, Any], column: str) -> Sequence[Any]:
-    value = _given(row, column)
-    if value is None or (isinstance(value, str) and not value.strip()):
+def _texts(value: Any) -> list[str]:
+    """Of a list, or of a value that stands alone."""
+    if value is None or value == "":
         return []
-    alone = isinstance(value, str | bytes) or not isinstance(value, Iterable)
-    return [value] if alone else list(value)
+    return [_text(one) for one in (value if isinstance(value, list) else [value])]

@@ -26,13 +26,13 @@ texts into slots never reads a slot out of a text: a session that says ``{questi
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -41,8 +41,7 @@ from .ranking import ASKED
 from .records import Language, Session, Turn
 
 OWN = Path(__file__).with_name("wording.yaml")
-_KEYS = ("rank", "chat", "empty_history", "date")
-_NEEDED = {"rank": ("history", "question"), "chat": ("history", "question"), "date": ("date",)}
+_NEEDED = {"rank": {"history", "question"}, "chat": {"history", "question"}, "date": {"date"}, "empty_history": set()}
 _SLOT = re.compile(r"\{(history|question|date|count|example)\}")
 _FRAME = frozenset({"session", "date", "history", "question", "ranking", "think", "answer"})
 """Tags of the renderer and of the prompts: no speaker's name."""
@@ -92,7 +91,12 @@ def _plain(text: str) -> str:
 class Wording:
     """Texts by language and key."""
 
-    texts: Mapping[Language, Mapping[str, str]]
+    texts: Mapping[str, Mapping[str, str]]
+
+    @property
+    def digest(self) -> str:
+        """Tells wordings apart."""
+        return hashlib.sha256(repr(self.texts).encode()).hexdigest()[:12]
 
     def ranking_prompt(
         self, question: str, history: str, shown: int, language: Language, date: str = "", asked: int = ASKED
@@ -113,38 +117,22 @@ class Wording:
 
     def _filled(self, key: str, language: Language, question: str, history: str, date: str, **own: str) -> str:
         texts = self.texts[language]
-        when = _placed(texts["date"], {"date": date}) if date else ""
+        when = texts["date"].replace("{date}", date) if date else ""
         slots = {"history": history or texts["empty_history"], "question": question.strip(), "date": when, **own}
-        return _placed(texts[key], slots)
-
-
-def _placed(template: str, slots: Mapping[str, str]) -> str:
-    return _SLOT.sub(lambda slot: slots.get(slot[1], slot[0]), template)
+        return _SLOT.sub(lambda slot: slots.get(slot[1], slot[0]), texts[key])
 
 
 @lru_cache(maxsize=8)
 def load_wording(path: str = "") -> Wording:
     """The pack's own, with what the file at ``path`` says otherwise. Raises ConfigError."""
-    own = yaml.safe_load(OWN.read_text(encoding="utf-8"))
-    other = _read(path) if path else {}
-    texts = {language: {**own[language.value], **other.get(language.value, {})} for language in Language}
-    return Wording(texts)
-
-
-def _read(path: str) -> dict[str, Any]:
-    name = f"prompts={path!r}"
+    texts = yaml.safe_load(OWN.read_text(encoding="utf-8"))
     try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{name}: cannot be read ({reason_of(error)})") from None
-    if not isinstance(found, dict) or not set(found) <= set(Language) or not all(map(_is_texts, found.values())):
-        raise ConfigError(f"{name}: expected {' and '.join(Language)}, each with texts of {', '.join(_KEYS)}")
-    for language, texts in found.items():
-        for key, slots in _NEEDED.items():
-            if missing := [slot for slot in slots if key in texts and f"{{{slot}}}" not in texts[key]]:
-                raise ConfigError(f"{name}: {language}.{key} has no {{{missing[0]}}}")
-    return found
-
-
-def _is_texts(texts: Any) -> bool:
-    return isinstance(texts, dict) and set(texts) <= set(_KEYS) and all(isinstance(t, str) for t in texts.values())
+        other = yaml.safe_load(Path(path).read_text(encoding="utf-8")) if path else {}
+        for language, own in other.items():
+            for key, text in own.items():
+                if missing := _NEEDED[key] - set(_SLOT.findall(text)):
+                    raise ValueError(f"{language}.{key} has no {{{min(missing)}}}")
+                texts[language][key] = text
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError) as error:
+        raise ConfigError(f"prompts={path!r}: {reason_of(error)}; expected the shape of {OWN}") from None
+    return Wording(texts)

@@ -10,7 +10,7 @@ The line of a rollout in ``metrics.jsonl`` then holds, as shares of 1, ``eval/<n
 Invariants:
 - training is the same with an evaluation as without: every request has a seed of its own, and all that the engines
   have cached is dropped behind it;
-- an evaluation in which an engine had to be replaced asks again what failed (of EVAL_DATA everything);
+- an evaluation in which an engine had to be replaced is asked again;
 - one that fails between rollouts is a warning and ``eval_failed``, and the run goes on. Engines that cannot be kept
   alive end it.
 """
@@ -19,17 +19,17 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from tqdm import tqdm
 
 from .. import rollout as hooks
 from ..config import Config, ConfigError
 from ..data.rows import DataError
 from ..data.training_file import DataSource, row_slice, without_slice
 from ..eval_ruler_hqa import BUSY_ENGINE_S, EvalError, evaluate, missing_answers, while_alive
-from ..evaluation.keep_trajectories import KEPT_BYTES
 from ..evaluation.results import has_run, read_run
 from ..evaluation.tables import failures, tables
 from ..hooks import traces
@@ -37,10 +37,11 @@ from ..hooks.host import HostArgs, embedded_args, evaluation_sampling
 from ..hooks.metrics import best_of, rollout_metrics
 from ..hooks.sample import Sample
 from ..hooks.task_row import without_document
+from ..hooks.traces import KEPT_BYTES
 from ..rollout_client import Dialect, Endpoint
 from ..serving.fleet import Fleet
+from ..system.files import remove
 from ..system.gather import gather_or_cancel
-from .resume import fingerprint
 
 logger = logging.getLogger("mem_agent")
 
@@ -55,70 +56,56 @@ def output_of(config: Config, name: str) -> Path:
 # --- before and after -----------------------------------------------------------------------------------------------
 
 
-def check_before(config: Config) -> None:
-    """Raises MemAgentError where DATA_ROOT's questions, or the results of an earlier run, cannot be used."""
-    missing_answers(config, Path(config.hf_ckpt), output_of(config, "before"))
-
-
-async def evaluate_model(config: Config, fleet: Fleet, name: str, model: Path) -> str:
-    """Evaluate the engines' weights, which are those of ``model``; the table, and what failed."""
+async def evaluate_model(config: Config, fleet: Fleet, name: str, model: Path) -> None:
+    """Evaluate the engines' weights, which are those of ``model``; print the table, and what failed."""
     output, began = output_of(config, name), time.monotonic()
     await while_alive(fleet, evaluate(config, model, fleet.url, output, quiet=True))
     logger.info("evaluation of %s took %.1f s", name, time.monotonic() - began)
     failed = failures(output, config.length.split())
-    return "\n".join([tables([output]), *(f"failed: {line}" for line in failed[:20])])
+    tqdm.write("\n".join([tables([output]), *(f"failed: {line}" for line in failed[:20])]))
+
+
+async def evaluate_alone(config: Config, models: Mapping[str, Path]) -> None:
+    """Evaluate models by name, each on engines of its own, where answers are missing."""
+    for name, model in models.items():
+        if missing_answers(config, model, output_of(config, name)):
+            async with Fleet(config, model) as fleet:
+                await evaluate_model(config, fleet, name, model)
 
 
 # --- between rollouts -----------------------------------------------------------------------------------------------
 
 
-async def evaluate_between(config: Config, fleet: Fleet, number: int) -> dict[str, float]:
-    """Metrics of the weights that the engines have after rollout ``number``; the engines forget all of it."""
-    began = time.monotonic()
+async def evaluate_between(config: Config, fleet: Fleet, number: int, weights: str) -> dict[str, float]:
+    """Metrics of the weights that the engines have after rollout ``number``; the engines forget all of it.
+
+    Args:
+        weights: what names them: answers of others, which a run that was set back has left, are removed.
+    """
+    began, restarts = time.monotonic(), -1
     try:
-        found = await _measured(config, fleet, number)
+        while restarts != fleet.restarts:  # until no engine had to be replaced meanwhile
+            restarts = fleet.restarts
+            found = await while_alive(fleet, _ask(config, fleet, number, weights))
+            await fleet.ensure_alive(BUSY_ENGINE_S)
+            await fleet.start_over()
     except (EvalError, ConfigError) as error:
         logger.warning("evaluation after rollout %d: %s; the run goes on", number + 1, error)
         return {"eval_failed": 1.0, "seconds/evaluation": time.monotonic() - began}
-    seconds = time.monotonic() - began
-    # Of each file, what it is judged by.
-    line = ", ".join(f"{name}: {metric} {values[metric]:.3f}" for name, values in found.items()
-                     for metric in list(values)[:1])
-    logger.info("evaluation after rollout %d/%d | %s | %.1f s", number + 1, config.num_rollout, line, seconds)
     metrics = {f"eval/{name}/{metric}": value for name, values in found.items() for metric, value in values.items()}
-    return metrics | {"seconds/evaluation": seconds}
+    # Of each file, what it is judged by.
+    line = ", ".join("{}: {} {:.3f}".format(name, *next(iter(values.items()))) for name, values in found.items())
+    logger.info("evaluation after rollout %d/%d | %s", number + 1, config.num_rollout, line)
+    return metrics | {"seconds/evaluation": time.monotonic() - began}
 
 
-async def _measured(config: Config, fleet: Fleet, number: int) -> Found:
-    """What engines measured of which none had to be replaced."""
-    while True:
-        restarts = fleet.restarts
-        found = await while_alive(fleet, _ask(config, fleet, number))
-        await fleet.ensure_alive(BUSY_ENGINE_S)
-        await fleet.start_over()
-        if fleet.restarts == restarts:
-            return found
-        logger.warning("the evaluation after rollout %d is asked again: a server had to be replaced", number + 1)
-
-
-def forget_answers(config: Config, number: int) -> None:
-    """Remove the answers from rollout ``number`` on, which is sampled again: its weights may be others."""
-    for folder in output_of(config, "").glob("during-iter_*"):
-        if int(folder.name.removeprefix("during-iter_")) >= number:
-            shutil.rmtree(folder)
-
-
-async def _ask(config: Config, fleet: Fleet, number: int) -> Found:
-    """Of EVAL_DATA's files, else of DATA_ROOT's: scores as shares of 1, what the file is judged by first; then costs.
-
-    A run with the same settings comes to the same weights; answers of others are removed.
-    """
+async def _ask(config: Config, fleet: Fleet, number: int, weights: str) -> Found:
+    """Of EVAL_DATA's files, else of DATA_ROOT's: scores as shares of 1, what a file is judged by first; then costs."""
     if config.eval_files:
         return {Path(file).stem: await ask_rows(config, fleet, file, number) for file in config.eval_files}
     output = output_of(config, f"during-iter_{number:07d}")
-    weights = f"rollout {number} of {fingerprint(config)}"
     if has_run(output) and read_run(output).weights != weights:
-        shutil.rmtree(output)
+        remove(output)
     kept = KEPT_BYTES // math.ceil(config.num_rollout / config.eval_interval)
     model = Path(config.hf_ckpt)
     summaries = await evaluate(config, model, fleet.url, output, weights=weights, kept_bytes=kept, quiet=True)

@@ -4,14 +4,14 @@ TRAIN_PROCS > 1, given or found: this process becomes rank 0 and starts the othe
 the same command with ``RANK`` set, log into ``SAVE_PATH/logs/trainer-<rank>.log``, and end with this process, however
 it ends. If one of them dies, the error of rank 0 is replaced by the line that names it: rank 0 sees a connection close
 at once, and who closed it a moment later. They meet in a file in shared memory, which has the locks that torch's store
-needs, and talk over loopback. Ranks that torchrun has started meet where they were told to.
+needs, and talk over loopback.
 
 Ranks of one tensor-parallel group are neighbours: with TP=2 and four processes, ranks 0 and 1 hold the two halves of
 one copy of the model and train the same rows, ranks 2 and 3 the other copy.
 
 ``torch.distributed.run --standalone`` is no replacement (torch 2.13): whatever exit code a rank ends with, it ends
-with 1 and a 40-line report, which hides codes 4 and 130 and the line with the reason. Killed by SIGKILL, it leaves its
-ranks running.
+with 1 and a 40-line report, which hides code 130 and the line with the reason. Killed by SIGKILL, it leaves its ranks
+running.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psutil
 import torch
@@ -43,7 +43,6 @@ WAITS = timedelta(days=1)
 """Trainers wait in a collective while rank 0 samples, which may take hours; a dead rank is noticed anyway."""
 WORTH_A_PROCESS = 50_000_000
 """From this many parameters on, a second copy pays off."""
-MOST_COPIES = 2
 BYTES_PER_PARAMETER = 24
 """Of a copy: weights, gradient, its sum, two moments and the reference model, in fp32."""
 
@@ -51,36 +50,21 @@ BYTES_PER_PARAMETER = 24
 # --- how many -------------------------------------------------------------------------------------------------------
 
 
-def train_processes(parameters: int, cores: int, gpus: int, tp: int, memory: int) -> int:
-    """A multiple of ``tp``, for a model of so many parameters and a machine of ``memory`` bytes.
-
-    ``train_processes(135_000_000, cores=2, gpus=0, tp=1, memory=24 * 2**30)`` is 2. A second copy of a small model
-    costs its start (the imports, half a gigabyte) and saves less: the pocket model is trained by one. A larger one
-    keeps every core busy in its matrix products, and processes do that better than OpenMP's threads, which wait for
-    each other at every operation. Two copies are what was measured, and one on GPUs, so no more are started.
-    """
-    if gpus or parameters < WORTH_A_PROCESS:
-        return tp
-    fitting = memory // 2 // (BYTES_PER_PARAMETER * parameters)  # the other half is that of engines and activations
-    return tp * max(1, min(cores // tp, fitting, MOST_COPIES))
-
-
-def with_train_procs(config: Config, model: Path, began: int = 0) -> Config:
+def with_train_procs(config: Config, model: Path) -> Config:
     """The config with TRAIN_PROCS settled for the model in the folder ``model``.
 
-    Args:
-        began: how many a run that continues began with: it keeps them, on whatever machine, for the split of its rows
-            is part of its training. 0: none yet.
+    TRAIN_PROCS=0 becomes two copies of a large model, on CPUs with cores for both, in half of the memory (the other
+    half is that of engines and activations), and one copy otherwise. A second copy of a small model costs its start
+    and saves less; a large one keeps every core busy in its matrix products, and processes do that better than
+    OpenMP's threads, which wait for each other at every operation. More than two were not measured.
     """
     if config.train_procs:
         return config
-    tp = config.trainer_tp
-    if not began or began % tp:
-        allowed = len(os.sched_getaffinity(0))
-        cores = min(allowed, psutil.cpu_count(logical=False) or allowed)
-        parameters, memory = parameter_count(model_config(model)), psutil.virtual_memory().total
-        began = train_processes(parameters, cores, torch.cuda.device_count(), tp, memory)
-    return config.replace(train_procs=min(began, tp * config.step_trajectories))
+    parameters, cores = parameter_count(model_config(model)), len(os.sched_getaffinity(0))
+    two_fit = 2 * 2 * BYTES_PER_PARAMETER * parameters <= psutil.virtual_memory().total
+    pays = parameters >= WORTH_A_PROCESS and cores >= 2 * config.trainer_tp and not torch.cuda.is_available()
+    copies = 2 if pays and two_fit and config.step_trajectories > 1 else 1
+    return config.replace(train_procs=copies * config.trainer_tp)
 
 
 # --- how they are started -------------------------------------------------------------------------------------------
@@ -100,24 +84,23 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
         yield
         return
     with scratch_folder("mem_agent-ranks-", SHARED_MEMORY) as folder:
-        meeting = {MEETING: str(folder / "store"), "WORLD_SIZE": str(config.train_procs)}
+        meeting = {MEETING: str(folder / "store"), "WORLD_SIZE": str(config.train_procs), "RANK": "0"}
         children = [_start(rank, config, arguments, meeting) for rank in range(1, config.train_procs)]
-        meeting |= {"RANK": "0", "LOCAL_RANK": "0"}
         os.environ.update(meeting)
         try:
             yield
         except Exception as error:
             if any(isinstance(one, RuntimeError) for one in (error, error.__cause__)):  # of a collective
                 time.sleep(DEATH_SEEN_S)
-            dead = next((child for child in children if child.exit_code), None)
-            if dead is None:
-                raise
-            raise ProcessError(dead.describe()) from error
+            for child in children:
+                if child.exit_code:
+                    raise ProcessError(child.describe()) from error
+            raise
         finally:
             for child in children:
                 child.stop()
             for name in meeting:
-                os.environ.pop(name, None)
+                del os.environ[name]
 
 
 def _start(rank: int, config: Config, arguments: Sequence[str], meeting: dict[str, str]) -> ChildProcess:
@@ -139,15 +122,12 @@ def join(tp: int) -> None:
         if torch.cuda.is_available():
             backend = "cpu:gloo,cuda:nccl"
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        place: dict[str, Any] = {}
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            os.environ.setdefault(name, "lo")  # gloo listens on the address of the machine's name otherwise
         meeting = os.environ.get(MEETING)
-        if meeting or "RANK" not in os.environ:  # else torchrun's variables say where
-            ranks = int(os.environ["WORLD_SIZE"]) if meeting else 1
-            store = dist.FileStore(meeting, ranks) if meeting else dist.HashStore()
-            place = {"store": store, "rank": int(os.environ.get("RANK", "0")), "world_size": ranks}
-            for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-                os.environ.setdefault(name, "lo")  # gloo listens on the address of the machine's name otherwise
-        dist.init_process_group(backend, timeout=WAITS, **place)
+        rank, ranks = (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])) if meeting else (0, 1)
+        store = dist.FileStore(meeting, ranks) if meeting else dist.HashStore()
+        dist.init_process_group(backend, timeout=WAITS, store=store, rank=rank, world_size=ranks)
     if not parallel_state.is_initialized():
         minutes = int(WAITS.total_seconds() // 60)
         parallel_state.initialize_model_parallel(tensor_model_parallel_size=tp, distributed_timeout_minutes=minutes)

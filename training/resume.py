@@ -67,10 +67,8 @@ class Journal:
     def write(self, number: int, rollout: Rollout) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_drafts(self.folder)
-        if later := [path for n, path in self._records() if n >= number]:
-            names = ", ".join(path.name for path in later)
-            logger.warning("rollout %d was sampled again; removed with what followed: %s", number + 1, names)
-        for path in later:
+        for path in self._records(number):
+            logger.warning("rollout %d was sampled again; %s is removed", number + 1, path.name)
             path.unlink()
         record = {"fingerprint": self.fingerprint, **asdict(rollout)}
         write_atomically(self._path(number), orjson.dumps(record))
@@ -87,14 +85,18 @@ class Journal:
             return None
         return Rollout(**record) if record.pop("fingerprint") == self.fingerprint else None
 
-    def forget(self, up_to: int) -> None:
-        """Remove the records that no kept checkpoint needs."""
-        for number, path in self._records():
-            if number <= up_to:
-                path.unlink()
+    def digest(self, number: int) -> str:
+        """Of the record: it was sampled from the weights before the rollout and trained those after it."""
+        return hashlib.sha256(self._path(number).read_bytes()).hexdigest()[:16]
 
-    def _records(self) -> list[tuple[int, Path]]:
-        return [(int(path.stem.removeprefix("rollout_")), path) for path in sorted(self.folder.glob("rollout_*.json"))]
+    def forget(self, before: int) -> None:
+        """Remove the records before rollout ``before``, which no kept checkpoint needs."""
+        for path in set(self._records()) - set(self._records(before)):
+            path.unlink()
+
+    def _records(self, first: int = 0) -> list[Path]:
+        """From rollout ``first`` on. Names have equal widths, so their order is that of the rollouts."""
+        return sorted(path for path in self.folder.glob("rollout_*.json") if path >= self._path(first))
 
     def _path(self, number: int) -> Path:
         return self.folder / f"rollout_{number:07d}.json"
@@ -125,10 +127,7 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
     first = state["rollout"] + 1
     if state["fingerprint"] != fingerprint(config):
         logger.warning("settings have changed since rollout %d; the run continues under the new ones", first)
-    logger.info("continuing after rollout %d from %s", first, newest.with_name(f"iter_{first - 1:07d}"))
-    if (damaged := number_of(newest)) >= first:
-        logger.warning("rollouts %d to %d are trained again; those that the journal has, as they were", first + 1,
-                       damaged + 1)
+    logger.info("continuing after rollout %d from %s", first, config.save_path)
     return first, state["next_group"]
 
 
@@ -145,4 +144,4 @@ def save(config: Config, trainer: Any, number: int, next_group: int) -> None:
         until = [n for n in map(number_of, numbered(config.save_path)) if n <= number]
         # Whoever goes back to the oldest kept checkpoint replays what came after it; where all are kept, to the last
         # but one.
-        journal.forget(until[0] if config.keep_checkpoints else until[-2:][0])
+        journal.forget(1 + (until[0] if config.keep_checkpoints else until[-2:][0]))

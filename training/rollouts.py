@@ -31,12 +31,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-
-from tqdm import tqdm
 
 from .. import rollout as hooks
 from ..checkpoints.hf_folder import HfTensors
@@ -52,7 +50,7 @@ from ..serving.fleet import Fleet
 from ..serving.servers import REQUEST_TIMEOUT_S
 from ..system.errors import MemAgentError
 from ..system.gather import gather_or_cancel, watched
-from .evaluate import evaluate_between, evaluate_model, forget_answers
+from .evaluate import evaluate_between, evaluate_model
 from .resume import Journal, Rollout
 
 logger = logging.getLogger("mem_agent")
@@ -60,8 +58,6 @@ logger = logging.getLogger("mem_agent")
 Group = list[Sample]
 WATCH_EVERY_S = 1.0
 """Seconds between checks that a server can still answer; otherwise the rollout would wait for its last retry."""
-ENDING_S = 30.0
-"""For tasks that are cancelled when a run ends; most take none."""
 
 
 class RolloutError(MemAgentError):
@@ -144,36 +140,35 @@ class Rollouts:
         self.config = config
         self.source = DataSource(config.train_data, config.seed, shuffle=config.rollout_shuffle)
         self.journal = Journal(config)
-        self.speed: dict[str, float] = {}
-        """``tokens_per_second`` of the last rollout: of all replies, kept or not. One that is replayed has none."""
         self.fleet = Fleet(config, config.hf_ckpt)
         self._background = Background()
         self._starting = self._background.submit(self._start(evaluate))
 
-    async def _start(self, evaluate: bool) -> str:
-        """Engines where something is asked of them; the table of the starting weights, if they are evaluated."""
+    async def _start(self, evaluate: bool) -> None:
+        """Engines where something is asked of them."""
         if evaluate or self.config.eval_interval > 0 or not self.config.supervised:
             await self.fleet.start()
-        return await evaluate_model(self.config, self.fleet, "before", Path(self.config.hf_ckpt)) if evaluate else ""
+        if evaluate:
+            await evaluate_model(self.config, self.fleet, "before", Path(self.config.hf_ckpt))
 
     def begin(self) -> None:
         """Wait until the engines may get weights: the starting weights are evaluated first."""
-        if table := self._starting.result():
-            tqdm.write(table)
+        self._starting.result()
 
     def rollout(self, number: int, first_group: int) -> Rollout:
-        """Rollout ``number``, of the groups from ``first_group`` on: from the journal, else made and journalled."""
-        self.speed, known = {}, self.journal.read(number)
-        if known is not None:
+        """Rollout ``number``, of the groups from ``first_group`` on: from the journal, else made and journalled.
+
+        One that is made has ``tokens_per_second``, of all replies, kept or not.
+        """
+        if (known := self.journal.read(number)) is not None:
             logger.info("rollout %d is replayed from the journal", number + 1)
             return known
         began, before = time.monotonic(), answered(self._background.loop)["sampled_tokens"]
         fresh = self._background.run(self._rollout(number, first_group))
-        if tokens := answered(self._background.loop)["sampled_tokens"] - before:
-            self.speed = {"tokens_per_second": tokens / (time.monotonic() - began)}
-        forget_answers(self.config, number)  # first: a run killed in between samples the rollout again
+        tokens, seconds = answered(self._background.loop)["sampled_tokens"] - before, time.monotonic() - began
         self.journal.write(number, fresh)
-        return fresh
+        speed = {"tokens_per_second": tokens / seconds} if tokens else {}
+        return replace(fresh, metrics=fresh.metrics | speed)
 
     def sync(self, tensors: Mapping[str, Any], version: int | str) -> float:
         """Send weights to the engines under ``version``; returns the seconds it took."""
@@ -183,11 +178,11 @@ class Rollouts:
         """Evaluate the converted ``model``, whose number format may be another than the trainer's."""
         weights = HfTensors(model)
         self.sync({tensor: weights.read(tensor) for tensor in weights.shapes}, name)
-        tqdm.write(self._background.run(evaluate_model(self.config, self.fleet, name, model)))
+        self._background.run(evaluate_model(self.config, self.fleet, name, model))
 
     def evaluate_policy(self, number: int) -> dict[str, float]:
         """Metrics of the policy after rollout ``number``, whose weights the engines have."""
-        return self._background.run(evaluate_between(self.config, self.fleet, number))
+        return self._background.run(evaluate_between(self.config, self.fleet, number, self.journal.digest(number)))
 
     def close(self) -> None:
         self._starting.cancel()
@@ -229,20 +224,21 @@ class Rollouts:
 
         repeated = 0
         while True:
-            spoilt: MemAgentError | None = None
+            lost: MemAgentError | None = None
             try:
                 batch = await watched(self._collect(first_group), look, WATCH_EVERY_S)
+                # In a dropped group a failure may be why the filter dropped it.
+                if all(map(ended, batch.sampled)):
+                    return batch, repeated
                 require_survivors(batch.samples, "a rollout")
                 if not any(map(ended, batch.samples)):
                     raise RolloutError("all trajectories of a rollout were aborted by their engines")
             except (RolloutError, AllFailed) as error:  # a dead server's failures look like both
-                spoilt = error
-            # In a dropped group a failure may be why the filter dropped it; an engine may be inside a long step of
-            # requests that were given up.
-            whole = not spoilt and all(map(ended, batch.sampled))
-            if whole or not await self.fleet.ensure_alive(REQUEST_TIMEOUT_S):
-                if spoilt:
-                    raise spoilt
+                lost = error
+            # An engine may be inside a long step of requests that were given up.
+            if not await self.fleet.ensure_alive(REQUEST_TIMEOUT_S):
+                if lost:
+                    raise lost
                 return batch, repeated
             await self.fleet.start_over()
             repeated += 1
@@ -278,7 +274,8 @@ class Background:
     """An event loop in its own thread, so that engines start and answer while this thread trains."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self.loop = self._runner.get_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="rollouts", daemon=True)
         self._thread.start()
 
@@ -295,15 +292,7 @@ class Background:
             raise
 
     def close(self) -> None:
-        """Let interrupted tasks finish first: asyncio prints a warning for each task that is dropped."""
-        self.submit(self._end_tasks()).result()
+        """Cancel what still runs, and wait for its end."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
-
-    async def _end_tasks(self) -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            if not task.cancelling():  # another one would cut short what it does to end
-                task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=ENDING_S)
+        self._runner.close()

@@ -1,6 +1,6 @@
-"""The embedded host's training loop.
+"""The embedded host's training loop, and what stands before and behind it.
 
-    mem-agent train
+    mem-agent train                          what `bash run-train.sh` runs, with --evaluate or --convert
 
 Settings come from the environment (see ``config.py``); with TRAIN_PROCS=2 this process starts a second rank. One turn
 of the loop, for rollout r:
@@ -18,7 +18,8 @@ Steps 3 and 4 are read in three files: ``learn`` below, ``trainer.py`` and ``los
 LOSS=sft is the same loop on the replies that rows give: without 3 and 5, and with engines for evaluations alone.
 
 With ``--convert`` the last checkpoint is written as a Hugging Face folder. With ``--evaluate`` the engines of the run
-also answer the evaluations of HF_CKPT before its first rollout, and of that folder (``evaluate.py``).
+also answer the evaluations of HF_CKPT before its first rollout, and of that folder; the table of both is printed and
+goes into the model's card. Where the run had ended before, the same command does what is missing of that.
 
 Every process runs this file; rank 0 alone owns engines, data, journal and logs, the others get each rollout by
 broadcast. A run that was killed continues from its newest whole checkpoint and replays the journal up to where it was;
@@ -30,32 +31,33 @@ from __future__ import annotations
 import argparse
 import logging
 import math
+import os
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.folders import latest, newest_of_run, number_of
-from ..checkpoints.hf_model import (
-    left_settings,
-    load_vocabulary,
-    local_folder,
-    with_engine_length,
-    with_serving_length,
-)
+from ..checkpoints import hf_model
+from ..checkpoints.folders import newest_of_run, number_of
+from ..checkpoints.model_card import add_push_arguments, check_push, push
 from ..checkpoints.precision import with_train_dtype
 from ..config import Config, ConfigError, load_yaml, write_settings
 from ..data.training_file import DataSource
+from ..eval_ruler_hqa import missing_answers
+from ..evaluation.card_table import add_evaluation
+from ..evaluation.tables import tables
 from ..hooks.plugins import check_evaluations, check_own_tasks, check_plugins, check_tracker, refuse_ignored
 from ..system.errors import MemAgentError
 from ..system.files import folder_lock
 from ..system.logging_setup import start_logging
 from ..system.one_line_errors import one_line_errors
 from ..system.process_environment import share_cores
-from ..system.signals import stop_if_asked, stop_on_signals
-from .evaluate import check_before, rows_of
+from ..system.python_command import python_module
+from ..system.signals import run_stoppable, stop_if_asked, stop_on_signals
+from .evaluate import evaluate_alone, output_of, rows_of
 from .log import RunLog
 from .ranks import broadcast, is_rank_zero, leave, other_ranks, with_train_procs
 from .resume import Rollout, resume, save
@@ -65,50 +67,49 @@ from .tries import trie_tokens
 
 logger = logging.getLogger("mem_agent")
 
-
-NOTHING_TO_TRAIN = 4
-"""Exit code where the run had already ended, so nothing was converted or evaluated; the caller does that."""
-
-
 # --- the run --------------------------------------------------------------------------------------------------------
 
 
-def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> bool:
-    """Run or continue the training run in ``config.save_path``; False where it had ended before.
+def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> Path | None:
+    """Run or continue the training run in ``config.save_path``; the converted model, if one is asked for.
 
     With ``convert`` and ``evaluate`` as the options of the command.
     """
     newest = newest_of_run(config.save_path)
     first = number_of(newest) + 1 if newest is not None else 0
-    if first >= config.num_rollout:
-        logger.info("%s already holds %d rollouts; raise NUM_ROLLOUT to go on", newest, config.num_rollout)
-        return False
-    if evaluate and is_rank_zero():
-        check_before(config)
+    source = None
     with ExitStack() as ending:
-        log = ending.enter_context(closing(RunLog(config, first, silent=not is_rank_zero())))
-        source = None
-        if is_rank_zero():
-            source = ending.enter_context(closing(Rollouts(config, evaluate=evaluate)))
-        ending.callback(log.enter, "ending")
-        train_rollouts(config, source, log)
-        if source is not None and (convert or evaluate):
-            from ..checkpoints.convert import convert as convert_checkpoint
+        if first < config.num_rollout:
+            if is_rank_zero():
+                if evaluate:  # other data, or results of an earlier run, must not come to light in the end
+                    missing_answers(config, Path(config.hf_ckpt), output_of(config, "before"))
+                source = ending.enter_context(closing(Rollouts(config, evaluate=evaluate)))
+            train_rollouts(config, source)
+        else:
+            logger.info("%s already holds %d rollouts; raise NUM_ROLLOUT to go on", newest, config.num_rollout)
+        if not is_rank_zero() or not (convert or evaluate):
+            return None
+        from ..checkpoints.convert import convert as convert_checkpoint
 
-            log.enter("converting")
-            last = latest(config.save_path)
-            assert last is not None, "a run that has ended has a checkpoint"
-            model = Path(config.save_path) / "hf" / last.name
-            convert_checkpoint(last, config.hf_ckpt, model, force=True)  # one that is there is of a run set back since
-            logger.info("converted %s", model)
-            if evaluate:
-                stop_if_asked()
-                log.enter("evaluating")
-                source.evaluate(f"after-{model.name}", model)
-    return True
+        newest = newest_of_run(config.save_path)
+        assert newest is not None, "a run that has ended has a checkpoint"
+        model = Path(config.save_path) / "hf" / newest.name
+        convert_checkpoint(newest, config.hf_ckpt, model, force=True)  # one that is there is of a run set back since
+        logger.info("converted %s", model)
+        if evaluate:
+            stop_if_asked()
+            name = f"after-{model.name}"
+            if source is not None:
+                source.evaluate(name, model)
+            else:
+                run_stoppable(evaluate_alone(config, {"before": Path(config.hf_ckpt), name: model}))
+            results = [output_of(config, "before"), output_of(config, name)]
+            print(tables(results))
+            add_evaluation(model, results)
+    return model
 
 
-def train_rollouts(config: Config, source: Rollouts | None, log: RunLog) -> None:
+def train_rollouts(config: Config, source: Rollouts | None) -> None:
     """The rollouts that are left; ``source`` is rank 0's."""
     from .trainer import Trainer  # not before the engines start: these imports take seconds
 
@@ -117,32 +118,27 @@ def train_rollouts(config: Config, source: Rollouts | None, log: RunLog) -> None
     if source is not None:
         write_settings(config)  # not before it is clear that the run goes on under them
         source.begin()
-    log.begin(start)
-    sync(source, trainer, start)
-    for number in range(start, config.num_rollout):
-        stop_if_asked()
-        log.enter("sampling")
-        began = time.monotonic()
-        rollout = broadcast(source.rollout(number, next_group) if source is not None else None)
-        assert rollout is not None, "rank 0 gives it"
-        next_group = rollout.next_group
-        stop_if_asked()
-        metrics = rollout.metrics | {"seconds/rollout": time.monotonic() - began}
-        metrics |= source.speed if source is not None else {}
-        log.enter("learning")
-        metrics |= learn(config, trainer, rollout)
-        log.enter("sending weights")
-        evaluates = config.eval_interval > 0 and (number + 1) % config.eval_interval == 0
-        metrics["seconds/sync"] = sync(source, trainer, number + 1, evaluates=evaluates)
-        if evaluates and source is not None:
-            log.enter("evaluating")
-            metrics |= source.evaluate_policy(number)
-        metrics["seconds"] = time.monotonic() - began
-        # Before the checkpoint: a resumed run drops lines it writes again, but could not make up a lost one.
-        log.finish(number, metrics)
-        if (number + 1) % config.save_interval == 0 or number + 1 == config.num_rollout:
-            log.enter("saving")
-            save(config, trainer, number, next_group)
+    with closing(RunLog(config, start)) if source is not None else nullcontext() as log:
+        sync(source, trainer, start)
+        for number in range(start, config.num_rollout):
+            stop_if_asked()
+            began = time.monotonic()
+            rollout = broadcast(source.rollout(number, next_group) if source is not None else None)
+            assert rollout is not None, "rank 0 gives it"
+            next_group = rollout.next_group
+            stop_if_asked()
+            metrics = rollout.metrics | {"seconds/rollout": time.monotonic() - began}
+            metrics |= learn(config, trainer, rollout)
+            evaluates = config.eval_interval > 0 and (number + 1) % config.eval_interval == 0
+            metrics["seconds/sync"] = sync(source, trainer, number + 1, evaluates=evaluates)
+            if evaluates and source is not None:
+                metrics |= source.evaluate_policy(number)
+            metrics["seconds"] = time.monotonic() - began
+            # Before the checkpoint: a resumed run drops lines it writes again, but could not make up a lost one.
+            if log is not None:
+                log.finish(number, metrics)
+            if (number + 1) % config.save_interval == 0 or number + 1 == config.num_rollout:
+                save(config, trainer, number, next_group)
     if config.train_procs > 1:
         leave()
 
@@ -195,9 +191,9 @@ def learn(config: Config, trainer: Any, rollout: Rollout) -> dict[str, float]:
 def scores(
     log_probs: Callable[[list[TrainRow]], list[list[float]]], steps: Sequence[Sequence[TrainRow]]
 ) -> list[list[list[float]]]:
-    """For each step the log-probs of its rows; zeros for rows that are masked as a whole, which nothing counts."""
-    found = iter(log_probs([row for step in steps for row in step if any(row.loss_mask)]))
-    return [[next(found) if any(row.loss_mask) else [0.0] * row.response_length for row in step] for step in steps]
+    """For each step the log-probs of its rows, all packed together."""
+    found = iter(log_probs([row for step in steps for row in step]))
+    return [[next(found) for _ in step] for step in steps]
 
 
 # --- before anything is started -------------------------------------------------------------------------------------
@@ -209,6 +205,8 @@ def checked(config: Config) -> Config:
     Raises:
         MemAgentError: it cannot be trained.
     """
+    if config.host not in ("auto", "local"):
+        raise ConfigError(f"HOST={config.host}: run-train.sh and `mem-agent launch` train there")
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
     refuse_ignored(config, "local")
@@ -217,26 +215,44 @@ def checked(config: Config) -> Config:
     if config.lora_rank and config.trainer_tp > 1:
         raise ConfigError(f"LORA_RANK={config.lora_rank}: adapters are trained on whole matrices, not with "
                           f"TP={config.tp}; set TP=1, where TRAIN_PROCS gives copies that share the rows")
-    if config.supervised and config.n_samples_per_prompt > 1:
-        logger.info("LOSS=sft: a row has one reply, N_SAMPLES_PER_PROMPT=%d is not read", config.n_samples_per_prompt)
     check_plugins(config)
     check_own_tasks(DataSource(config.train_data, config.seed), config)
     for file in config.eval_files:
         check_own_tasks(rows_of(config, file)[0], config)
-    folder = local_folder(config.hf_ckpt)
-    began = left_settings(config.save_path)
-    config = with_train_procs(config.replace(hf_ckpt=str(folder)), folder, began.get("TRAIN_PROCS", 0))
+    folder = hf_model.local_folder(config.hf_ckpt)
+    config = with_train_procs(config.replace(hf_ckpt=str(folder)), folder)
     if is_rank_zero():  # the others hear it from this one
-        config = with_train_dtype(config, folder, began.get("TRAIN_DTYPE", "auto"))
-    copies = config.train_procs // config.trainer_tp
-    if config.step_trajectories < copies:
-        raise ConfigError(f"GLOBAL_BATCH_SIZE={config.step_trajectories} is below the {copies} data-parallel copies")
-    vocabulary = load_vocabulary(folder, config.trust_remote_code)
-    sized = with_engine_length(config, folder, vocabulary)
+        config = with_train_dtype(config, folder, hf_model.left_settings(config.save_path).get("TRAIN_DTYPE", "auto"))
+    vocabulary = hf_model.load_vocabulary(folder, config.trust_remote_code)
+    sized = hf_model.with_engine_length(config, folder, vocabulary)
     if config.eval_mode != "direct":
         return sized
-    served = with_serving_length(config, folder, vocabulary)  # it shows more than a turn of training
+    # It shows more than a turn of training.
+    served = hf_model.with_engine_length(config, folder, vocabulary, config.eval_mode)
     return max(sized, served, key=lambda one: one.engine_max_len)
+
+
+@contextmanager
+def pocket_profile() -> Iterator[None]:
+    """The data of POCKET_TASK in POCKET_DATA, and at POCKET_CHAT_PORT the frozen chat model while the block lasts.
+
+    Does nothing if neither is set. Raises MemAgentError where the port is taken.
+    """
+    if folder := os.environ.get("POCKET_DATA"):
+        seed, task = os.environ.get("SEED") or "1", os.environ.get("POCKET_TASK") or "look-up"
+        writing = python_module("mem_agent", "pocket", "--output", folder, "--seed", seed, "--task", task)
+        subprocess.run(writing, check=True)
+    if not (port := os.environ.get("POCKET_CHAT_PORT")):
+        yield
+        return
+    serving = python_module("mem_agent.pocket.frozen_chat", "--port", port, "--with-parent")
+    with subprocess.Popen(serving, stdout=subprocess.PIPE, start_new_session=True) as chat:
+        try:
+            if chat.stdout is None or not chat.stdout.readline():
+                raise MemAgentError(f"POCKET_CHAT_PORT={port}: no chat model answers there; the line above says why")
+            yield
+        finally:
+            chat.terminate()
 
 
 # --- command line ---------------------------------------------------------------------------------------------------
@@ -250,22 +266,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="only check settings and training file")
     parser.add_argument("--convert", action="store_true", help="convert the last checkpoint into SAVE_PATH/hf")
     parser.add_argument("--evaluate", action="store_true",
-                        help="convert, and evaluate DATA_ROOT before and after, into SAVE_PATH/eval; exit code "
-                        f"{NOTHING_TO_TRAIN} where the run had ended before")
-    options = parser.parse_args(argv)
+                        help="convert, and evaluate DATA_ROOT before and after, into SAVE_PATH/eval")
+    add_push_arguments(parser)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    options = parser.parse_args(arguments)
     start_logging()
     stop_on_signals()
-    config = checked(load_yaml(options.config) if options.config else Config.from_env())
-    if options.check:
-        return 0
-    if config.train_procs > 1:
-        logger.info("%d trainer processes", config.train_procs)
-    share_cores(config.train_procs)
-    busy = "is in use by another run; wait for it or set another SAVE_PATH"
-    lock = folder_lock(Path(config.save_path), busy=busy) if is_rank_zero() else nullcontext()
-    with lock, other_ranks(config, sys.argv[1:] if argv is None else argv):
-        trained = train(config, evaluate=options.evaluate, convert=options.convert)
-    return 0 if trained or not (options.evaluate or options.convert) else NOTHING_TO_TRAIN
+    if options.push_to_hub and is_rank_zero():
+        check_push(options.push_to_hub)
+    with pocket_profile() if is_rank_zero() else nullcontext():
+        config = checked(load_yaml(options.config) if options.config else Config.from_env())
+        if options.check:
+            return 0
+        evaluates = bool(options.evaluate and config.data_root)
+        if options.evaluate and not evaluates:
+            logger.info("DATA_ROOT is not set: no evaluation before and after training")
+        share_cores(config.train_procs)
+        busy = "is in use by another run; wait for it or set another SAVE_PATH"
+        lock = folder_lock(Path(config.save_path), busy=busy) if is_rank_zero() else nullcontext()
+        with lock, other_ranks(config, arguments):
+            model = train(config, evaluate=evaluates, convert=bool(options.convert or options.push_to_hub))
+        if model is not None and options.push_to_hub:
+            logger.info("pushed to %s", push(model, options.push_to_hub, private=options.private))
+    return 0
 
 
 if __name__ == "__main__":

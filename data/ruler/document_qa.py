@@ -22,7 +22,7 @@ from random import Random
 import orjson
 
 from ...system.errors import reason_of
-from ..pool import Skip, read_questions
+from ..pool import read_questions
 from ..rows import DataError
 from .sample import Corpus, CorpusQuestion, CountTokens, Haystack, RulerError, Sample, grown
 
@@ -76,29 +76,24 @@ def read_squad(path: Path, rng: Random) -> Corpus:
 
     Raises DataError.
     """
-    where, found = f"{path}: not a SQuAD file", list[_Found]()
+    found = list[_Found]()
     try:
-        for number, article in enumerate(orjson.loads(path.read_bytes())["data"], start=1):
-            where = f"{path}: article {number} is not as in SQuAD files"
+        for article in orjson.loads(path.read_bytes())["data"]:
             texts = [paragraph["context"] for paragraph in article["paragraphs"]]
-            for text, paragraph in zip(texts, article["paragraphs"], strict=True):
+            for paragraph in article["paragraphs"]:
                 for asked in paragraph["qas"]:
                     answers = [answer["text"] for answer in asked["answers"] if answer["text"].strip()]
                     if answers and not asked.get("is_impossible"):
-                        found.append((asked["question"], answers, [text], texts))
+                        found.append((asked["question"], answers, [paragraph["context"]], texts))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{where} ({reason_of(error)})") from None
+        raise DataError(f"{path}: not a SQuAD file ({reason_of(error)})") from None
     return _corpus(path, found, rng)
 
 
 def read_hotpotqa(path: Path, rng: Random) -> Corpus:
     """A HotpotQA file of any shape. Raises DataError."""
     found = list[_Found]()
-    for where, question in read_questions(path):
-        if isinstance(question, Skip):
-            continue
-        if not question.paragraphs:
-            raise DataError(f"{path}: {where}: its context is no list of paragraphs; expected a row of HotpotQA")
+    for question in filter(None, read_questions(path)):
         paragraphs = {paragraph.title: paragraph for paragraph in question.paragraphs}.values()
         texts = [paragraph.document for paragraph in paragraphs]
         gold = [paragraph.document for paragraph in paragraphs if paragraph.gold] or texts

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from .length import Filler, fill, place
-from .sample import CountTokens, Haystack, Sample, draw_new, grown, letters, seven_digits, uuid4, word_pair
+from .sample import DRAWS, CountTokens, Haystack, Sample, draw_new, fill, filler, grown, letters, place
 from .wording import Wording
 
 _ESSAY_DEPTHS = [round(100 * step / 39) / 100 for step in range(40)]
 """RULER's 40 places from the start to the end, in whole percents."""
-_DRAWS = {"word": word_pair, "number": seven_digits, "uuid": uuid4}
 _EXAMPLE_TOKENS = 500
 _NAME, _EXAMPLE_NAME = letters(string.ascii_uppercase, 5), letters(string.ascii_uppercase, 3)
 
@@ -63,27 +61,27 @@ def niah(form: Niah, rng: Random, budget: int, count_tokens: CountTokens, haysta
 
     def distractors() -> Iterator[str]:
         while True:
-            key = draw_new(_DRAWS[form.key], rng, taken)
-            yield needle(key, draw_new(_DRAWS[form.value], rng, taken))
+            key = draw_new(DRAWS[form.key], rng, taken)
+            yield needle(key, draw_new(DRAWS[form.value], rng, taken))
 
     values: dict[str, list[str]] = {}
     for _ in range(form.keys):
-        key = draw_new(_DRAWS[form.key], rng, taken, avoid)
-        values[key] = [draw_new(_DRAWS[form.value], rng, taken, avoid) for _ in range(form.values)]
+        key = draw_new(DRAWS[form.key], rng, taken, avoid)
+        values[key] = [draw_new(DRAWS[form.value], rng, taken, avoid) for _ in range(form.values)]
     needles = [needle(key, value) for key, own in values.items() for value in own]
     rng.shuffle(needles)
     asked = rng.sample(list(values), form.queries)
     if is_essay:
         depths = sorted(rng.sample(_ESSAY_DEPTHS, len(needles)))
         joint, source = " ", haystack.essay.name
-        filler = Filler(itertools.repeat(haystack.essay.text), joint)
+        text = filler(itertools.repeat(haystack.essay.text), joint)
     else:
         depths = sorted(rng.random() for _ in needles)
         joint, source = "\n", "repeated sentences" if form.haystack == "noise" else "needles"
-        filler = Filler(itertools.repeat(wording.texts["noise"]) if form.haystack == "noise" else distractors(), joint)
+        text = filler(itertools.repeat(wording.texts["noise"]) if form.haystack == "noise" else distractors(), joint)
     kind["keys"] = asked[0] if len(asked) == 1 else f"{', '.join(asked[:-1])}, and {asked[-1]}"
     return grown(
-        lambda size: place(filler.text(size), needles, depths, joint), budget, count_tokens, haystack,
+        lambda size: place(text(size), needles, depths, joint), budget, count_tokens, haystack,
         question=wording.text(form.words, **kind), prefix=wording.text(f"{form.words}_prefix", **kind),
         answers=[value for key in asked for value in values[key]],
         extra={"haystack": source, "keys": asked, "depths": [round(depth, 4) for depth in depths]},
@@ -101,12 +99,12 @@ class _Chain:
         self.question, self.prefix = (
             wording.text(text, value=self.value, count=len(self.variables)) for text in ("vt", "vt_prefix")
         )
-        self._filler = Filler(itertools.repeat(wording.texts["noise"]), "\n")
+        self._filler = filler(itertools.repeat(wording.texts["noise"]), "\n")
 
     def document(self, size: int) -> str:
         pairs = itertools.pairwise(self.variables)
         statements = [f"VAR {self.variables[0]} = {self.value}", *(f"VAR {new} = VAR {old}" for old, new in pairs)]
-        return place(self._filler.text(size), statements, self.depths, "\n")
+        return place(self._filler(size), statements, self.depths, "\n")
 
 
 def variable_tracking(

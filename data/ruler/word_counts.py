@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import string
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
-from .length import LengthError
-from .sample import CountTokens, Haystack, Sample, draw_new, english, grown, letters, word_pair
+from .sample import CountTokens, Haystack, LengthError, Sample, draw_new, english, grown, letters, word_pair
 
 COMMON_WORDS = 10
 _SHORT = 4096
@@ -91,9 +91,7 @@ def _split(rng: Random) -> tuple[list[str], Iterator[str]]:
     words = rng.sample(words, len(words))
     common: list[str] = []
     for word in words:
-        if len(common) == COMMON_WORDS:
-            break
-        if not any(word in other or other in word for other in common):
+        if len(common) < COMMON_WORDS and not any(word in other or other in word for other in common):
             common.append(word)
     pairs, taken = Random(rng.getrandbits(64)), set[str]()
     endless = itertools.chain(words, (draw_new(word_pair, pairs, taken) for _ in itertools.repeat(None)))
@@ -148,14 +146,8 @@ def zeta_counts(words: int) -> list[int]:
 
 def counts_within(total: int) -> list[int]:
     """The counts of a text of ``total`` words."""
-    low, high = total, 2 * total + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if sum(zeta_counts(middle)) <= total:
-            low = middle
-        else:
-            high = middle
-    times, longer = zeta_counts(low), zeta_counts(high)
+    first_longer = total + bisect_right(range(total, 2 * total + 1), total, key=lambda words: sum(zeta_counts(words)))
+    times, longer = zeta_counts(first_longer - 1), zeta_counts(first_longer)
     for rank, (now, then) in enumerate(itertools.zip_longest(times, longer, fillvalue=0)):
         if now < then and sum(times) < total:
             times[rank:] = [then, *times[rank + 1 :]]

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import string
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,9 +26,8 @@ import yaml
 from ...system.errors import MemAgentError, reason_of
 
 TEXTS: Mapping[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-_OPTIONAL = {"needle": {"kind", "kinds"}, "niah": {"kind", "kinds"}, "vt": {"count"}, "cwe": {"count"},
-             "fwe": {"count"}, "example": {"prefix"}}
-"""Slots that a text of a task, of which its name begins, may have and may lack."""
+_OPTIONAL = ("kind", "kinds", "count", "prefix")
+"""Slots that a text may have and may lack."""
 _DOCUMENT_MARK = "\0"
 
 
@@ -70,26 +68,14 @@ def load_wording(path: Path) -> Wording:
     if not isinstance(texts, dict) or not texts or not set(texts) <= set(TEXTS):
         raise WordingError(f"--wording {path}: allowed: a mapping of {', '.join(TEXTS)} to texts")
     for name, text in texts.items():
-        _check(path, name, text)
+        known = {slot for _, slot, _, _ in string.Formatter().parse(TEXTS[name]) if slot}
+        needed = set() if name.endswith("_prefix") else known.difference(_OPTIONAL)
+        marked = {slot: f"\0{slot}\0" for slot in known.union(_OPTIONAL)}
+        try:
+            shown = text.format(**marked)
+        except (LookupError, ValueError, AttributeError):
+            shown = ""
+        if any(marked[slot] not in shown for slot in needed) or not (shown or name.endswith("_prefix")):
+            raise WordingError(f"--wording {path}: {name} is {text!r}; it must be a text with the slots "
+                               f"{sorted(needed)} in braces, and may have {sorted(marked.keys() - needed)}")
     return Wording({**TEXTS, **texts}, f"{path.name} sha256:{hashlib.sha256(content).hexdigest()[:16]}")
-
-
-def _check(path: Path, name: str, text: object) -> None:
-    """Fills the text with marks in place of values."""
-    family, is_prefix = name.partition("_")[0], name.endswith("_prefix")
-    optional = set() if name == f"{family}_document" else _OPTIONAL.get(family, set())
-    slots = {slot for _, slot, _, _ in string.Formatter().parse(TEXTS[name]) if slot} | optional
-    needed = set() if is_prefix else slots - optional
-    shown = None
-    if isinstance(text, str) and (is_prefix or text.strip()):
-        with suppress(LookupError, ValueError, AttributeError):
-            shown = text.format(**{slot: f"\0{slot}" for slot in slots})
-    if shown is None or any(f"\0{slot}" not in shown for slot in needed):
-        raise WordingError(
-            f"--wording {path}: {name} is {text!r}; it must be a text with the slots {_listed(needed)}, and may have "
-            f"{_listed(slots - needed)}"
-        )
-
-
-def _listed(slots: Collection[str]) -> str:
-    return ", ".join(f"{{{slot}}}" for slot in sorted(slots)) or "none"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mem_agent.agents import AGENTS, longest_turn
 from mem_agent.agents.vocabulary import Vocabulary
-from mem_agent.checkpoints.hf_model import load_vocabulary, with_engine_length, with_serving_length
+from mem_agent.checkpoints.hf_model import load_vocabulary, with_engine_length
 from mem_agent.config import Config, ConfigError
 from mem_agent.system.recipe import PACK, load_recipe
 from mem_agent.tests.helpers.fake_host import make_model
@@ -111,9 +111,9 @@ def test_positions_and_an_own_length_bound_the_engine(tmp_path):
 def test_one_prompt_is_cut_to_any_engine(mode, tmp_path):
     folder = make_model(tmp_path, "qwen3-4b", max_position_embeddings=5000)
     config = Config(eval_mode=mode, engine_max_len=100, mem_chunk_tokens=9000)
-    assert with_serving_length(config, folder, VOCABULARY).engine_max_len == 100
+    assert with_engine_length(config, folder, VOCABULARY, config.eval_mode).engine_max_len == 100
     with pytest.raises(ConfigError, match="ENGINE_MAX_LEN"):
-        with_serving_length(Config(eval_mode=mode, engine_max_len=5001), folder, VOCABULARY)
+        with_engine_length(Config(engine_max_len=5001), folder, VOCABULARY, mode)
 
 
 @pytest.mark.parametrize(("recipe", "agent"), [("pocket", "memagent"), ("pocket", "gated"), ("pocket", "parallel"),

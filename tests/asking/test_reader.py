@@ -15,7 +15,7 @@ from mem_agent.agents.documents import split_chunks
 from mem_agent.asking.reader import AskingReader, sections_of
 from mem_agent.asking.steps import Answered, Delta, Failed, Options, Section, Started, TurnDone
 from mem_agent.rollout_client import close_clients
-from mem_agent.tests.helpers.asking import DOCUMENT, END, FAULTS, VOCABULARY, model_folder, prompt_of, reply, settings
+from mem_agent.tests.helpers.asking import DOCUMENT, FAULTS, VOCABULARY, model_folder, prompt_of, reply, settings
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.tiny_tokenizer import CHATML
 
@@ -104,11 +104,6 @@ def test_sampling_of_the_request_wins(model_folder):
     assert [body["sampling_params"]["max_tokens"] for body in router.requests] == [32, 32, 32, 3]
 
 
-def test_an_answer_is_never_longer_than_the_agents(model_folder):
-    _, router = read(model_folder, [], answer_tokens=999)
-    assert router.requests[-1]["sampling_params"]["max_tokens"] == 16
-
-
 def test_parallel_turns_are_told_one_by_one(model_folder):
     config = settings(agent="parallel", agent_args="width=2")
     steps, _ = read(model_folder, ["red", "blue", "red, blue", "nothing", "\\boxed{blue}"], config=config)
@@ -124,26 +119,6 @@ def test_what_is_recalled_is_told_with_the_turn_that_saw_it(model_folder):
     turns = [step for step in steps if isinstance(step, TurnDone)]
     assert [t.recalled for t in turns] == ["", "", "red key", ""]
     assert "red key" in prompt_of(router.requests[2]) and [t.memory for t in turns[:2]] == ["red key", "blue"]
-
-
-def test_a_gated_agent_skips_and_stops(model_folder):
-    replies = ["skip", "finish\nred", "\\boxed{red}"]
-    steps, _ = read(model_folder, replies, config=settings(agent="gated"))
-    turns = [step for step in steps if isinstance(step, TurnDone)]
-    assert [t.sections for t in turns] == [(0,), (1,), ()] and [t.memory for t in turns] == ["", "red", "red"]
-    assert steps[-1].sources == (1,)
-
-
-def test_thinking_is_no_part_of_the_answer(model_folder):
-    thought = VOCABULARY.encode_markup("<think>hm</think>red") + END
-    steps, _ = read(model_folder, ["x", "x", "x", thought], config=settings(mem_thinking=True))
-    assert steps[-1].text == "red" and Delta("red") in steps
-
-
-def test_without_a_document_the_question_is_answered(model_folder):
-    steps, router = read(model_folder, ["\\boxed{red}"], document=" \n")
-    assert [type(s) for s in steps] == [Started, Delta, TurnDone, Answered] and len(router.requests) == 1
-    assert steps[0].sections == () and steps[-1].sources == ()
 
 
 def test_an_agent_without_documents_is_shown_it_before_the_question(model_folder):
@@ -167,32 +142,12 @@ def test_a_failure_is_the_last_step(model_folder, options, kind):
     assert not any(isinstance(step, Answered) for step in steps)
 
 
-def test_a_document_at_its_limit_is_read(model_folder):
-    assert isinstance(read(model_folder, [], document_tokens=6)[0][-1], Answered)
-
-
-def test_who_stops_listening_ends_the_requests(model_folder):
-    _, router = read(model_folder, [], until=TurnDone)
-    assert len(router.requests) <= 2
-
-
-def test_a_bug_is_raised_to_the_reader(model_folder, monkeypatch):
-    monkeypatch.setattr("mem_agent.asking.reader.sections_of", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        read(model_folder, [])
-
-
 # --- sections of a document: in order, without gaps, and where the chunks were cut -----------------------------------
 
 
 def cut(text, size, decode=VOCABULARY.decode):
     chunks = split_chunks(VOCABULARY.encode_text(text), size, None).chunks
     return [text[s.start : s.end] for s in sections_of(text, chunks, decode)], chunks
-
-
-def test_sections_are_what_the_chunks_say():
-    texts, chunks = cut("The key of Anna is red and the key of Ben is blue. " * 9, 7)
-    assert texts == [VOCABULARY.decode(chunk) for chunk in chunks] and len(texts) > 9
 
 
 @given(st.text(min_size=1), st.integers(1, 9))
@@ -217,7 +172,3 @@ def test_a_tokenizer_that_changes_texts_shifts_no_border_far(change):
     found, _ = cut(text, 20, lambda ids: change(VOCABULARY.decode(ids)))
     drift = [abs(len("".join(exact[:i])) - len("".join(found[:i]))) for i in range(len(exact))]
     assert max(drift) <= 2 and "".join(found) == text
-
-
-def test_no_document_has_no_sections():
-    assert sections_of("", (), VOCABULARY.decode) == ()

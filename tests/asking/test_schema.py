@@ -1,11 +1,11 @@
-"""Bodies of requests: documents in all their forms, options, and one line for what is wrong."""
+"""Bodies of requests: documents in all their forms, where a message's question begins, options, what is refused."""
 
 import asyncio
 
 import pytest
 from pydantic import ValidationError
 
-from mem_agent.asking.schema import ChatRequest, CompletionRequest, conversation
+from mem_agent.asking.schema import ChatRequest, conversation, split_message
 
 
 def user(*content):
@@ -27,11 +27,7 @@ def read(*messages, documents=()):
     async def text_of(document):
         return document.text or f"<{document.file_id or document.file_data}>"
 
-    async def main():
-        beside = [await text_of(document) for document in asked.documents]
-        return await conversation(asked.messages, beside, lambda text: len(text) > 60, text_of)
-
-    return asyncio.run(main())
+    return asyncio.run(conversation(asked, lambda text: len(text) > 60, text_of))
 
 
 FORMS = {
@@ -92,7 +88,33 @@ def test_what_is_wrong_is_refused(body):
         ChatRequest.model_validate({"messages": [user("Who?")], **body})
 
 
-@pytest.mark.parametrize("body", [{"prompt": [1, 2]}, {"prompt": []}, {"prompt": "Who?", "stream": True}])
-def test_tokens_and_streams_of_completions_are_refused(body):
-    with pytest.raises(ValidationError):
-        CompletionRequest.model_validate(body)
+# --- document and question in one text ------------------------------------------------------------------------------
+
+LONG = "The key is red.\n\n" * 20
+
+
+@pytest.mark.parametrize("text,document,question", [
+    ("Who has the key?", "", "Who has the key?"),
+    ("Ann has it.\n\nWho has the key?", "", "Ann has it.\n\nWho has the key?"),
+    ("Ann has it.\n\nQuestion: Who?\nAnswer:", "Ann has it.", "Who?"),
+    ("Ann has it.\n QUESTION : Who?\n", "Ann has it.", "Who?"),
+    ("Question: 1+1?\nAnswer: 2\n\nQuestion: 2+2?\nAnswer:", "Question: 1+1?\nAnswer: 2", "2+2?"),
+    ("Question: Who?", "", "Who?"),
+    ("Question: Who?\nAnswer:", "", "Who?"),
+    ("Who has the key?\nAnswer:", "", "Who has the key?"),
+    ("Ann has it.\nQuestion:", "", "Ann has it.\nQuestion:"),
+    (LONG + "Who has the key?", LONG.strip(), "Who has the key?"),
+    (LONG + "Who has the key?\n\nAnswer:", LONG.strip(), "Who has the key?"),
+    (LONG + "Who has the key?\n\n\n\nAnswer:", LONG.strip(), "Who has the key?"),
+    ("Question: Who?\n\n" + LONG, LONG.strip(), "Who?"),
+    ("x" * 200 + "\nWho?", "x" * 200, "Who?"),
+    ("x" * 200, "", "x" * 200),
+    ("The question: who knows. " * 9 + "\n\nWho?", ("The question: who knows. " * 9).strip(), "Who?"),
+])  # fmt: skip
+def test_the_rule(text, document, question):
+    assert split_message(text, lambda text: len(text) > 100) == (document, question)
+
+
+def test_megabytes_are_split_at_their_end():
+    document = ("Ann has the key.\n\nQuestion: none.\n" * 2**16).strip()
+    assert split_message(f"{document}\n\nQuestion: Who?", lambda text: True) == (document, "Who?")

@@ -1,8 +1,6 @@
 """Which sections an answer came from, which words of them are quoted, and where these are said to stand."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mem_agent.asking.sources import LONGEST, quoted, sources, sources_with_quotes, words
 from mem_agent.asking.steps import Section, TurnDone
@@ -44,20 +42,10 @@ def test_the_section_that_brought_the_word_last(turns, answer, expected):
     assert sources(turns, answer, "Where do they live?") == expected
 
 
-def test_words_of_the_question_tell_nothing_unless_they_are_all():
-    turns = [turn(0, (0,), "Ann"), turn(1, (1,), "Ann lives in Rome")]
-    assert sources(turns, "Ann lives in Rome", "Where does Ann live?") == (1,)
-    assert sources(turns, "Ann", "Is it Ann or Ben?") == (0,)
-
-
 def test_little_words_tell_nothing_unless_they_are_all():
     turns = [turn(0, (0,), "the red"), turn(1, (1,), "the red key of it")]
     assert sources(turns, "the red", "?") == sources(turns, "the", "?") == (0,)
     assert sources(turns, "red of", "?") == (0,) and sources(turns, "of it", "?") == (1,)
-
-
-def test_what_the_last_memory_has_lost_is_no_source():
-    assert sources([turn(0, (0,), "gold"), turn(1, (1,), "nothing")], "gold", "?") == ()
 
 
 # --- quotes ---------------------------------------------------------------------------------------------------------
@@ -86,14 +74,6 @@ def test_a_long_line_is_cut_around_the_answer():
     assert end - start == LONGEST and "silver" in text[start:end]
 
 
-@given(st.text("ab. \n", max_size=60), st.data())
-def test_a_quote_is_whole_and_touches_its_section(text, data):
-    start = data.draw(st.integers(0, len(text)))
-    end = data.draw(st.integers(start, len(text)))
-    a, b = quoted(text, Section(start, end), words(data.draw(st.sampled_from(["a", "b", "ab"]))), frozenset())
-    assert text[a:b] == text[a:b].strip() and start <= b and a <= end
-
-
 def test_a_source_names_its_section_and_the_line_of_its_quote():
     files = {"one.txt": "Ann.\nBob.\n", "two.txt": "x\ny\nmetal silver.\n"}
     documents = Documents(tuple(read_document(name, text.encode()) for name, text in files.items()))
@@ -102,7 +82,3 @@ def test_a_source_names_its_section_and_the_line_of_its_quote():
     assert source.section == 1 and source.quote == "metal silver."
     assert [str(place) for place in source.places] == ["one.txt, lines 1-2", "two.txt, lines 1-3"]
     assert [str(place) for place in source.at] == ["two.txt, line 3"]
-
-
-def test_a_section_of_blanks_before_a_sentence_gives_no_quote():
-    assert quoted("  a", Section(0, 1), words("a"), frozenset()) == (0, 0)

@@ -1,24 +1,23 @@
 """torch_dist to Hugging Face, back, and the mean of several: bit for bit, and complete or not there at all."""
 
-import io
 import json
 import pickle
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch.distributed.checkpoint import FileSystemWriter, save_state_dict
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mem_agent.checkpoints import average, checkpoint, convert, hf_folder, hf_model
-from mem_agent.checkpoints import hf_to_torch_dist as release
+from mem_agent.checkpoints import average, checkpoint, convert, hf_folder
 from mem_agent.checkpoints.bridge import build_bridge, expected_tensors
 from mem_agent.checkpoints.folders import TRACKER, CheckpointError
-from mem_agent.checkpoints.hf_folder import HfTensors, UnsupportedModel, check_weights
+from mem_agent.checkpoints.hf_folder import HfTensors, UnsupportedModel
 from mem_agent.checkpoints.hf_model import load_vocabulary, refuse_foreign_code
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.checkpoints.torch_dist import ModelTensors
@@ -90,57 +89,30 @@ def test_a_trained_checkpoint_converts_bit_for_bit(tmp_path):
     assert convert.convert(tmp_path / "run", model, tmp_path / "out") == tmp_path / "run" / "iter_0000003"
     assert same(tmp_path / "out", trainer.export_hf())
     loaded: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
-    assert not any(loaded[1].values())
-    tokenizer, chat = AutoTokenizer.from_pretrained(tmp_path / "out"), [{"role": "user", "content": "Where is Anna?"}]
-    assert tokenizer.apply_chat_template(chat) == AutoTokenizer.from_pretrained(model).apply_chat_template(chat)
-
-
-def test_shards_keep_to_their_size_and_are_indexed(run, tmp_path, monkeypatch):
-    model, save_path, weights = run
-    monkeypatch.setattr(hf_folder, "SHARD_SIZE", 50_000)
-    convert.convert(save_path, model, tmp_path / "out")
-    assert same(tmp_path / "out", weights)
-    index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
-    assert set(index["weight_map"]) == set(weights)
-    assert index["metadata"]["total_size"] == sum(t.nbytes for t in weights.values())
-    for file in set(index["weight_map"].values()):
-        tensors = load_file(tmp_path / "out" / file)
-        assert sum(t.nbytes for t in tensors.values()) <= 50_000 or len(tensors) <= 3, file  # q, k, v; gate, up
+    assert not any(loaded[1].values()) and AutoTokenizer.from_pretrained(tmp_path / "out").encode("Anna") != []
 
 
 @pytest.mark.parametrize("options,written", [
     ([], ["iter_0000003"]), (["--iteration", "1"], ["iter_0000001"]), (["--all"], ["iter_0000001", "iter_0000003"]),
     (["--average", "1", "3"], ["average_1_3", "iter_0000001", "iter_0000003"]),
 ])
-def test_one_checkpoint_several_or_their_mean(run, tmp_path, capsys, options, written):
+def test_one_checkpoint_several_or_their_mean(run, tmp_path, capsys, monkeypatch, options, written):
     model, save_path, weights = run
+    monkeypatch.setattr(hf_folder, "SHARD_SIZE", 50_000)  # several files with an index
     arguments = ["--input", str(shutil.copytree(save_path, tmp_path / "run")), "--hf", str(model), *options]
     assert convert.main(arguments) == 0
     models = sorted((tmp_path / "run" / "hf").iterdir())
     assert [folder.name for folder in models] == written and all(same(folder, weights) for folder in models)
+    index = json.loads((models[0] / "model.safetensors.index.json").read_text())
+    assert set(index["weight_map"]) == set(weights) and len(set(index["weight_map"].values())) > 3
     assert convert.main([*arguments[:4], "--iteration", "4"]) == 1 and "iter_0000003" in capsys.readouterr().err
     assert convert.main([*arguments[:4], "--all", "--output", str(tmp_path / "out")]) == 1
 
 
-@pytest.mark.parametrize("prefix,per_layer", [("module.", False), ("model.module.", True)])
-def test_all_namings_and_paddings_of_a_checkpoint_are_read(run, stored, tmp_path, prefix, per_layer):
-    embedding = stored["embedding.word_embeddings.weight"]
-    tensors = stored | {"embedding.word_embeddings.weight": torch.cat([embedding, torch.ones(128, 64)])}
-    if not per_layer:
-        parameters = {name.split(".", 3)[3] for name in tensors if name.startswith("decoder.layers.")}
-        layers = {p: torch.stack([tensors[f"decoder.layers.{i}.{p}"] for i in range(2)]) for p in parameters}
-        tensors = {n: t for n, t in tensors.items() if not n.startswith("decoder.layers.")}
-        tensors |= {f"decoder.layers.{parameter}": tensor for parameter, tensor in layers.items()}
-    named = {prefix + name: tensor for name, tensor in tensors.items()}
-    named |= {"optimizer.state.exp_avg.decoder.final_layernorm.weight": torch.zeros(64), "rng_state": torch.zeros(3)}
-    convert.convert(write_checkpoint(tmp_path / "iter_0000001", named), run[0], tmp_path / "out")
-    assert same(tmp_path / "out", run[2])
+LAYER = "decoder.layers.1.mlp.linear_fc2.weight"
 
 
-LAYER, OUTPUT_LAYER = "decoder.layers.1.mlp.linear_fc2.weight", "output_layer.weight"
-
-
-@pytest.mark.parametrize("name,shape", [(LAYER, None), (LAYER, (64, 127)), (OUTPUT_LAYER, (512, 64))])
+@pytest.mark.parametrize("name,shape", [(LAYER, None), (LAYER, (64, 127)), ("output_layer.weight", (512, 64))])
 def test_what_does_not_fit_is_named_in_one_line_and_nothing_is_written(run, stored, tmp_path, name, shape, capsys):
     changed = {key: tensor for key, tensor in stored.items() if key != name}
     changed |= {name: torch.zeros(shape)} if shape else {}
@@ -162,36 +134,31 @@ def test_an_existing_output_is_replaced_only_when_forced_and_by_a_whole_one(run,
         convert.convert(save_path, model, tmp_path / "out", force=True)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["out", "precious"]
     convert.convert(save_path, model, tmp_path / "out", force=True)
-    assert same(tmp_path / "out", weights) and [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert not (tmp_path / "out" / "precious").exists()
-    with pytest.raises(CheckpointError, match=r"/out: .*/out;"):
+    assert same(tmp_path / "out", weights) and not (tmp_path / "out" / "precious").exists()
+    with pytest.raises(CheckpointError, match="/out"):
         convert.convert(save_path, tmp_path / "out", tmp_path / "out", force=True)
 
 
-class FromAnotherMegatron:
+class OfMegatron:
     """Pickled into the metadata by reference to a module that the reader does not have."""
 
     __module__ = "megatron.of_the_future"
 
 
-def test_of_the_pickled_metadata_unknown_classes_of_megatron_are_nothing_and_others_do_not_run(
+def test_metadata_with_unknown_classes_of_megatron_is_read_and_such_as_would_run_code_refused(
     run, tmp_path, monkeypatch
 ):
-    model, save_path, weights = run
-    source = shutil.copytree(save_path / "iter_0000003", tmp_path / "iter_0000003")
+    source = shutil.copytree(run[1] / "iter_0000003", tmp_path / "iter_0000003")
     metadata = pickle.loads((source / ".metadata").read_bytes())
-    module: Any = type(sys)("megatron.of_the_future")
-    module.FromAnotherMegatron = FromAnotherMegatron
     with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "megatron.of_the_future", module)
-        metadata.planner_data = FromAnotherMegatron()
+        patch.setitem(sys.modules, OfMegatron.__module__, SimpleNamespace(OfMegatron=OfMegatron))
+        metadata.planner_data = OfMegatron()
         (source / ".metadata").write_bytes(pickle.dumps(metadata))
-    convert.convert(source, model, tmp_path / "out")
-    assert same(tmp_path / "out", weights)
+    convert.convert(source, run[0], tmp_path / "out")
     metadata.planner_data = Attack(tmp_path / "victim")
     (source / ".metadata").write_bytes(pickle.dumps(metadata))
     with pytest.raises(CheckpointError, match=r"\.metadata"):
-        convert.convert(source, model, tmp_path / "other")
+        convert.convert(source, run[0], tmp_path / "other")
     assert not (tmp_path / "victim").exists()
 
 
@@ -213,22 +180,6 @@ def test_python_that_comes_with_a_model_runs_only_where_it_is_trusted(run, tmp_p
     assert not (tmp_path / "ran").exists()
 
 
-FULL = ["full_attention"] * 3
-
-
-@pytest.mark.parametrize("change,message", [
-    ({"num_hidden_layers": 1, "layer_types": FULL[:1]}, r"model\.layers\.1"),
-    ({"num_hidden_layers": 3, "layer_types": FULL}, r"model\.layers\.2"),
-    ({"intermediate_size": 96}, "mlp"),
-])
-def test_weights_that_are_not_those_of_the_config_are_named(run, tmp_path, change, message):
-    model = shutil.copytree(run[0], tmp_path / "model")
-    check_weights(build_bridge(model).hf_config, model)
-    edit(model, **change)
-    with pytest.raises(UnsupportedModel, match=message):
-        check_weights(build_bridge(model).hf_config, model)
-
-
 # --- to torch_dist --------------------------------------------------------------------------------------------------
 
 
@@ -244,8 +195,7 @@ def cast_and_split(folder: Path, dtype: torch.dtype) -> Weights:
 
 
 @pytest.mark.parametrize("architecture,tied,dtype", [
-    ("qwen2", False, torch.float32), ("qwen3", True, torch.bfloat16), ("llama", True, torch.bfloat16),
-    ("llama", False, torch.float16),
+    ("qwen2", False, torch.float32), ("qwen3", True, torch.bfloat16), ("llama", False, torch.float16),
 ])
 def test_every_architecture_comes_back_bit_for_bit(tmp_path, architecture, tied, dtype):
     model = make_tiny_model(tmp_path / "hf", architecture=architecture, tied=tied, vocab=501, heads=4, kv_heads=2)
@@ -254,19 +204,6 @@ def test_every_architecture_comes_back_bit_for_bit(tmp_path, architecture, tied,
     assert ModelTensors(folder).shapes == expected_tensors(build_bridge(model))
     convert.convert(tmp_path / "out", model, tmp_path / "back")
     assert same(tmp_path / "back", wanted)
-
-
-def test_the_number_format_can_be_chosen_and_must_be_when_there_are_several(tmp_path):
-    model = make_tiny_model(tmp_path / "hf")
-    folder = write_release(model, tmp_path / "out", dtype="bfloat16")
-    convert.convert(folder, model, tmp_path / "back", dtype="bfloat16")
-    assert same(tmp_path / "back", {name: tensor.bfloat16() for name, tensor in read(model).items()})
-    assert json.loads((tmp_path / "back" / "config.json").read_text())["dtype"] == "bfloat16"
-    mixed = load_file(model / "model.safetensors")
-    write(model, mixed | {"model.norm.weight": mixed["model.norm.weight"].half()})
-    with pytest.raises(CheckpointError, match="--dtype"):
-        write_release(model, tmp_path / "mixed")
-    write_release(model, tmp_path / "mixed", dtype="float32")
 
 
 def test_the_layout_is_that_of_the_hosts_own_tool(tmp_path):
@@ -279,45 +216,15 @@ def test_the_layout_is_that_of_the_hosts_own_tool(tmp_path):
     assert common["checkpoint_version"] == 3.0 and common["content_metadata"]["singleton_local_shards"] is False
     assert (common["args"].num_layers, common["args"].vocab_size) == (2, 512)
     metadata = pickle.loads((folder / ".metadata").read_bytes())
-    entries = metadata.state_dict_metadata.items()
-    assert {key: tuple(entry.size) for key, entry in entries if "_extra_state" not in key} == {
-        "embedding.word_embeddings.weight": (512, 64),
-        "output_layer.weight": (512, 64),
-        "decoder.final_layernorm.weight": (64,),
-        "decoder.layers.self_attention.linear_qkv.weight": (2, 128, 64),
-        "decoder.layers.self_attention.linear_qkv.bias": (2, 128),
-        "decoder.layers.self_attention.linear_qkv.layer_norm_weight": (2, 64),
-        "decoder.layers.self_attention.linear_proj.weight": (2, 64, 64),
-        "decoder.layers.mlp.linear_fc1.weight": (2, 256, 64),
-        "decoder.layers.mlp.linear_fc1.layer_norm_weight": (2, 64),
-        "decoder.layers.mlp.linear_fc2.weight": (2, 64, 128),
-    }
-    # What a Transformer Engine model asks for is there, and empty.
-    states = {index.fqn: info for index, info in metadata.storage_data.items() if "_extra_state" in index.fqn}
+    sizes = {key: tuple(getattr(entry, "size", ())) for key, entry in metadata.state_dict_metadata.items()}
+    assert sizes["decoder.layers.self_attention.linear_qkv.weight"] == (2, 128, 64)
+    assert sizes["decoder.layers.mlp.linear_fc1.layer_norm_weight"] == (2, 64)
+    # What a Transformer Engine model asks for is there.
+    states = {index.fqn for index in metadata.storage_data if "_extra_state" in index.fqn}
     layer = ("linear_qkv", "linear_proj", "core_attention", "q_layernorm", "k_layernorm", "linear_fc1", "linear_fc2")
     asked = [f"{'mlp' if 'fc' in module else 'self_attention'}.{module}" for module in layer]
     names = {f"decoder.layers.{module}._extra_state/shard_{i}_2" for module in asked for i in range(2)}
-    assert set(states) == names | {"decoder.final_layernorm._extra_state/shard_0_1"}
-    data = (folder / "__0_0.distcp").read_bytes()
-    for info in states.values():
-        state = torch.load(io.BytesIO(data[info.offset : info.offset + info.length]), weights_only=True)
-        assert len(state) == 1 and state[0].numel() == 0 and state[0].dtype == torch.uint8
-
-
-def test_a_release_is_replaced_when_forced_and_by_a_whole_one_and_a_run_never(run, tmp_path, monkeypatch, capsys):
-    model, save_path, _ = run
-    monkeypatch.setattr(hf_model, "snapshot_download", lambda name, **_: str(model) if name == "Org/Name" else "")
-    arguments = ["--hf", "Org/Name", "--output", str(tmp_path / "out")]
-    assert [release.main(each) for each in (arguments, arguments, [*arguments, "--force"])] == [0, 1, 0]
-    before = (tmp_path / "out" / "release" / "__0_0.distcp").read_bytes()
-    monkeypatch.setattr(release, "from_hf", full)
-    assert release.main([*arguments, "--force"]) == 1
-    assert "No space left on device" in capsys.readouterr().err
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [TRACKER, "release"]
-    assert (tmp_path / "out" / "release" / "__0_0.distcp").read_bytes() == before
-    with pytest.raises(CheckpointError, match="run"):
-        write_release(model, save_path, force=True)
-    assert (save_path / TRACKER).read_text() == "3"
+    assert states == names | {"decoder.final_layernorm._extra_state/shard_0_1"}
 
 
 # --- the mean of several --------------------------------------------------------------------------------------------
@@ -338,18 +245,15 @@ def test_the_mean_is_taken_in_float32_and_cast_back(three, tmp_path):
     first, second, third = map(read, three)
     means = {name: (first[name].float() + second[name].float() + third[name].float()) / 3 for name in first}
     assert same(tmp_path / "out", {name: mean.bfloat16() for name, mean in means.items()})
-    assert AutoTokenizer.from_pretrained(tmp_path / "out").encode("Anna") != []
 
 
 NORM = torch.zeros(64, dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize("change,message", [
-    (lambda f: write(f, read(f) | {"model.norm.weight": NORM.repeat(2)}), "model.norm.weight"),
     (lambda f: write(f, read(f) | {"model.norm.weight": NORM.float()}), "model.norm.weight"),
     (lambda f: write(f, read(f) | {"model.norm.weight": NORM * float("nan")}), "model.norm.weight"),
     (lambda f: edit(f, rms_norm_eps=0.5), "rms_norm_eps"),
-    (lambda f: (f / "config.json").write_text("{"), "config.json"),
 ])
 def test_of_another_or_a_diverged_model_there_is_no_mean(three, tmp_path, change, message, capsys):
     change(odd := shutil.copytree(three[2], tmp_path / "odd"))

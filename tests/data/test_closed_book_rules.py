@@ -59,14 +59,6 @@ def test_who_knows_both_loses_both():
     assert verdict.dropped == ("yes0", "no1")
 
 
-def test_too_few_samples_drop_no_choice():
-    assert judge(coins(("yes", ["yes"] * 2), ("no", ["no"] * 2))).dropped == ()
-
-
-def test_no_is_not_found_in_know():
-    assert judge([asked("q", ["no"], *["I do not know"] * 4)]).dropped == ()
-
-
 def test_statistics():
     rows = [asked("a", ["Anna"], *boxed("Anna", "Bob")), asked("b", ["12"], *boxed("1", "2"))]
     assert judge([*rows, *coins(("no", ["no"] * 2))]).statistics == {

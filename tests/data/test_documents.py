@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mem_agent.data.documents import Document, DocumentError, Documents, Unit, read_document, read_documents
+from mem_agent.data.documents import (
+    LINE,
+    PARAGRAPH,
+    DocumentError,
+    Documents,
+    read_document,
+    read_documents,
+)
 from mem_agent.tests.helpers.document_files import encrypted, pdf_bytes, word_bytes
 
 
@@ -19,76 +26,42 @@ def write(folder, files: dict[str, str | bytes]) -> None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-def test_one_file_is_its_text_alone(tmp_path):
-    write(tmp_path, {"a.txt": "Ann.\nBob.\n"})
-    documents = read_documents([str(tmp_path / "a.txt")])
-    assert documents.text == "Ann.\nBob.\n"
-    (place,) = documents.places(5, 7)
-    assert str(place) == f"{tmp_path}/a.txt, line 2"
-    assert str(*documents.places(0, 9)) == f"{tmp_path}/a.txt, lines 1-2"
-
-
-def test_several_files_stand_under_their_names_in_the_order_given(tmp_path, monkeypatch):
-    write(tmp_path, {"b.txt": "Bob.", "a.pdf": pdf_bytes([["Ann."], ["Eve."]])})
+def test_one_file_is_its_text_alone_and_several_stand_under_their_names(tmp_path, monkeypatch):
+    write(tmp_path, {"a.txt": "Ann.\nBob.\n", "b.txt": "Bob.", "a.pdf": pdf_bytes([["Ann."], ["Eve."]])})
     monkeypatch.chdir(tmp_path)
+    documents = read_documents(["a.txt"])
+    assert documents.text == "Ann.\nBob.\n"
+    assert [str(*documents.places(*span)) for span in ((5, 7), (0, 9))] == ["a.txt, line 2", "a.txt, lines 1-2"]
     documents = read_documents(["b.txt", "a.pdf"])
     assert documents.text == "b.txt\nBob.\n\na.pdf\nAnn.\n\nEve."
     assert [str(place) for place in documents.places(0, len(documents.text))] == ["b.txt, line 1", "a.pdf, pages 1-2"]
     assert documents.places(0, 5) == ()  # a heading alone
 
 
-def test_a_folder_is_read_in_the_order_of_its_paths_with_numbers_as_numbers(tmp_path, monkeypatch):
-    write(tmp_path, {"f/part10.txt": "x", "f/part2.txt": "x", "f/a/z.md": "x", "f/b.html": "<p>x", "f/2024.csv": "x"})
-    monkeypatch.chdir(tmp_path)
-    documents = read_documents(["f"])
-    assert [d.name for d in documents.documents] == [
-        "f/2024.csv", "f/a/z.md", "f/b.html", "f/part2.txt", "f/part10.txt"
-    ]
-    assert documents.skipped == ()
-
-
-def test_what_a_folder_holds_besides_documents_is_skipped_and_said(tmp_path, monkeypatch):
-    write(tmp_path, {"f/a.txt": "Ann.", "f/.git/config": "x", "f/.hidden": "x", "f/x.png": b"\x89PNG\0", "f/scan.pdf":
-                     pdf_bytes([[]]), "other/b.txt": "x"})
+def test_a_folder_is_read_in_order_and_what_is_no_document_is_skipped_and_said(tmp_path, monkeypatch):
+    write(tmp_path, {"f/part10.txt": "x", "f/part2.txt": "x", "f/a/z.md": "x", "f/b.html": "<p>x", "f/2024.csv": "x",
+                     "f/.git/config": "x", "f/.hidden": "x", "f/x.png": b"\x89PNG\0", "f/scan.pdf": pdf_bytes([[]]),
+                     "other/b.txt": "x"})
     (tmp_path / "f/link.txt").symlink_to(tmp_path / "other/b.txt")
-    (tmp_path / "f/round").symlink_to(tmp_path / "f")
     monkeypatch.chdir(tmp_path)
-    documents = read_documents(["f"])
-    assert [d.name for d in documents.documents] == ["f/a.txt", "f/link.txt"]
+    documents = read_documents(["f/b.html", "f", "f/../f/part2.txt"])  # each once
+    assert [d.name for d in documents.documents] == [
+        "f/b.html", "f/2024.csv", "f/a/z.md", "f/link.txt", "f/part2.txt", "f/part10.txt"]
     reasons = {skipped.name: skipped.reason for skipped in documents.skipped}
     assert reasons.pop("f/x.png").startswith("not a text")
     assert reasons.pop("f/scan.pdf").startswith("no text on its 1 page")
     assert reasons == {"f/.git": "hidden", "f/.hidden": "hidden"}
 
 
-def test_what_is_named_itself_is_read_hidden_or_not_and_must_be_readable(tmp_path):
-    write(tmp_path, {".notes": "Ann.", "x.png": b"\x89PNG\0"})
+def test_what_is_named_itself_must_be_readable(tmp_path, monkeypatch):
+    write(tmp_path, {".notes": "Ann.", "f/x.png": b"\x89PNG\0"})
     assert read_documents([str(tmp_path / ".notes")]).text == "Ann."
     with pytest.raises(DocumentError, match=r"x\.png: not a text"):
-        read_documents([str(tmp_path / ".notes"), str(tmp_path / "x.png")])
-    with pytest.raises(FileNotFoundError):
-        read_documents([str(tmp_path / "gone.txt")])
-
-
-def test_a_file_named_twice_is_read_once(tmp_path):
-    write(tmp_path, {"f/a.txt": "Ann.", "f/b.txt": "Bob."})
-    documents = read_documents([str(tmp_path / "f/b.txt"), str(tmp_path / "f"), str(tmp_path / "f/../f/a.txt")])
-    assert [d.text for d in documents.documents] == ["Bob.", "Ann."]
-
-
-def test_standard_input_is_a_document(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Ann.")))
-    documents = read_documents(["-"])
-    assert (documents.documents[0].name, documents.text) == ("standard input", "Ann.")
-
-
-def test_a_folder_without_documents_says_what_it_skipped(tmp_path):
-    write(tmp_path, {"f/x.png": b"\x89PNG\0"})
+        read_documents([str(tmp_path / ".notes"), str(tmp_path / "f/x.png")])
     with pytest.raises(DocumentError, match=r"f: no documents; .*x.png was skipped: not a text"):
         read_documents([str(tmp_path / "f")])
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DocumentError, match=r"empty: no documents$"):
-        read_documents([str(tmp_path / "empty")])
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Ann.")))
+    assert read_documents(["-"]).documents[0].name == "standard input"
 
 
 TEXT = st.text("ab\n", min_size=1).filter(str.strip)
@@ -106,14 +79,9 @@ def test_every_character_of_a_file_leads_back_to_its_line(texts, data):
     assert (place.document, place.first) == (f"{number}.txt", 1 + texts[number][:at].count("\n"))
 
 
-def test_places_of_pages():
-    document = Document("a.pdf", "one\n\ntwo\n\nsix", Unit.PAGE, [0, 5, 10])
-    assert [str(p) for p in Documents((document,)).places(4, 11)] == ["a.pdf, pages 1-3"]
-
-
 # --- kinds of files --------------------------------------------------------------------------------------------------
 
-PAGE = """<!DOCTYPE html><html><head><title>Fruit</title><style>p {}</style></head><body><h1>Apples</h1>
+HTML = """<!DOCTYPE html><html><head><title>Fruit</title><style>p {}</style></head><body><h1>Apples</h1>
 <p>Ann &amp; Bob ate <b>two</b>.</p><script>alert(1)</script><table><tr><td>pears</td><td>3</td></tr></table></body>"""
 
 
@@ -123,15 +91,15 @@ def shown(name, content):
 
 
 def test_a_page_is_what_a_browser_shows_under_its_title():
-    text, unit = shown("a.html", PAGE.encode())
+    text, unit = shown("a.html", HTML.encode())
     assert text.split() == "Fruit Apples Ann & Bob ate two . pears 3".replace("two .", "two.").split()
-    assert unit is Unit.PARAGRAPH
-    assert shown("page", PAGE.encode()) == (text, unit)
+    assert unit is PARAGRAPH
+    assert shown("page", HTML.encode()) == (text, unit)
 
 
 def test_a_text_that_begins_with_a_tag_stays_text_where_its_suffix_says_so():
     note = "<html> tags are explained here:\n\n    <p>a paragraph</p>\n"
-    assert shown("notes.md", note.encode()) == (note, Unit.LINE)
+    assert shown("notes.md", note.encode()) == (note, LINE)
 
 
 def test_a_word_document_is_its_paragraphs_and_rows():
@@ -139,7 +107,7 @@ def test_a_word_document_is_its_paragraphs_and_rows():
     assert [line.split() for line in document.text.splitlines() if line.strip()] == [
         ["Ann", "is."], ["name", "age"], ["Ann", "3"], ["She", "was."]
     ]
-    assert document.unit is Unit.PARAGRAPH
+    assert document.unit is PARAGRAPH
     assert document.units(*(document.text.index("She was."),) * 2) == (4, 4)
 
 
@@ -160,7 +128,7 @@ def test_a_page_says_its_own_encoding():
 
 
 @pytest.mark.parametrize(("name", "content", "named"), [
-    ("a.pdf", encrypted(pdf_bytes([["Ann."]]), "secret"), "encrypted"), ("a.pdf", b"%PDF-1.7 cut", "cannot be read"),
+    ("a.pdf", encrypted(pdf_bytes([["Ann."]]), "secret"), "Decrypted"), ("a.pdf", b"%PDF-1.7 cut", "cannot be read"),
     ("a.docx", b"PK\x03\x04 cut", "Word"), ("a.rtf", b"{\\rtf1 Ann}", "RTF"), ("a.txt", b" \n", "no text"),
     ("a.html", b"<p> </p>", "no text"), ("x.png", b"\x89PNG\0", "not a text"),
 ])

@@ -5,7 +5,7 @@ import pytest
 
 from mem_agent.data.download import main
 
-HUB = {"eval_50.json": "[50]", "eval_25600.json": "[]", "hotpotqa_dev.parquet": "x"}
+HUB = {"eval_50.json": "[50]", "eval_25600.json": "[]"}
 
 
 @pytest.fixture
@@ -16,11 +16,10 @@ def asked(monkeypatch):
     def snapshot(dataset, *, repo_type, revision, allow_patterns, local_dir):
         calls.append((dataset, revision, allow_patterns))
         local_dir.mkdir(parents=True, exist_ok=True)
-        for name in allow_patterns:
+        for name in set(allow_patterns) & set(HUB):
             (local_dir / name).write_text(HUB[name])
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", lambda *_, **__: list(HUB))
     return calls
 
 
@@ -29,8 +28,9 @@ def test_the_lengths_that_are_asked_for_or_all_are_fetched(tmp_path, asked, caps
     assert asked == [("a/b", "v1", ["eval_50.json"])] and (tmp_path / "eval_50.json").read_text() == "[50]"
     assert "hotpot_dev_distractor_v1.json" not in capsys.readouterr().out
     assert main(["--output", str(tmp_path)]) == 0
-    assert asked[1][2] == ["eval_50.json", "eval_25600.json"]
-    assert "hotpot_dev_distractor_v1.json" in capsys.readouterr().out  # whose documents it names by number
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"{tmp_path / name}: there" for name in HUB]
+    assert "hotpot_dev_distractor_v1.json" in lines[2]  # whose documents it names by number
 
 
 def test_a_length_that_is_not_there_and_a_synthesised_file_are_named(tmp_path, asked, capsys):
@@ -39,15 +39,14 @@ def test_a_length_that_is_not_there_and_a_synthesised_file_are_named(tmp_path, a
     (tmp_path / "eval_50.json").write_text("own")
     (tmp_path / "manifest.json").write_text('{"files": {"eval_50.json": {"source": {}}}}')
     assert main(["--output", str(tmp_path), "--lengths", "50"]) == 1
-    assert "eval_50.json" in capsys.readouterr().err
-    assert asked == [] and (tmp_path / "eval_50.json").read_text() == "own"
+    assert "eval_50.json" in capsys.readouterr().err and (tmp_path / "eval_50.json").read_text() == "own"
 
 
 def test_a_hub_that_does_not_answer_is_one_line(tmp_path, monkeypatch, capsys):
     def fails(*_, **__):
         raise ConnectionError("refused")
 
-    monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_files", fails)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fails)
     assert main(["--output", str(tmp_path), "--dataset", "a/b"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "a/b" in line and "HF_ENDPOINT" in line

@@ -34,16 +34,12 @@ def write(root, *entries, name="eval_12800.json"):
     return root / name
 
 
-def test_numbers_count_the_sorted_paragraphs_of_the_raw_file(root):
+def test_numbers_count_the_sorted_paragraphs_of_the_raw_file_which_is_part_of_the_data(root):
     """Sorted by characters: Ann (once, of both rows), Rome, Zoë, Été."""
     write(root, entry(), entry(context=[2, 0], input="Who?", index=0))
     contexts = [each.context for each in load_questions(root, "12800")]
     assert contexts[0] == 'Document 1:\nÉté\n\n\nDocument 2:\nRome\n"Rome!" is.'
     assert contexts[1] == "Document 1:\nZoë\nZoë is.\n\nDocument 2:\nAnn\nAnn is. She was."
-
-
-def test_the_raw_file_is_part_of_the_data(root):
-    write(root, entry())
     before = data_hash(root, "12800")
     (root / RAW).write_text(json.dumps(ROWS[::-1]))
     assert data_hash(root, "12800") != before
@@ -51,7 +47,7 @@ def test_the_raw_file_is_part_of_the_data(root):
 
 @pytest.mark.parametrize(("wrong", "named"), [
     (entry(context=[4]), "`context`"), (entry(context=["x"]), "`context`"), (entry(index=2), "`index`"),
-    (entry(index=0), "row 1"),
+    (entry(index=0), "`index`"),
 ])
 def test_numbers_that_fit_no_document_are_one_line(root, wrong, named):
     write(root, wrong)
@@ -68,7 +64,6 @@ def test_without_the_raw_file_its_name_is_said(root):
         list(load_questions(root, "12800"))
 
 
-# --- the questions of a published file -------------------------------------------------------------------------------
 def test_published_questions_are_rows_of_the_raw_file_in_the_files_order(root):
     inline = [entry(context="text"), entry(context="text", input="Who?", index=0)]
     assert published_ids(write(root, *inline, name="eval_50.json"), root / RAW) == ("b", "a")
@@ -76,17 +71,16 @@ def test_published_questions_are_rows_of_the_raw_file_in_the_files_order(root):
     assert published_ids(put(root / "dev.jsonl", training), root / RAW) == ("b",)
 
 
-@pytest.mark.parametrize(("entries", "named"), [
-    ([entry(index=0)], "row 1"), ([entry(index=7)], "row 8"), ([entry(), entry()], "row 2"), ([], "eval_12800.json"),
-    ([{"id": "x", "input": "Where?"}], "`index`"),
+@pytest.mark.parametrize("entries", [
+    [entry(index=0)], [entry(index=7)], [entry(), entry()], [], [{"id": "x", "input": "Where?"}],
 ])
-def test_files_that_name_other_questions_are_one_line(root, entries, named):
-    with pytest.raises(DataError, match=named):
+def test_files_that_name_other_questions_are_one_line(root, entries):
+    with pytest.raises(DataError, match=r"eval_12800\.json"):
         published_ids(write(root, *entries), root / RAW)
 
 
 def test_synthesis_asks_the_published_questions(root, tmp_path):
-    flags = ["--raw", str(root / RAW), "--output", str(tmp_path / "out"), "--lengths", "2", "--processes", "1"]
+    flags = ["--raw", str(root / RAW), "--output", str(tmp_path / "out"), "--lengths", "2"]
     assert main([*flags, "--published-questions", str(write(root, entry(), name="eval_9.json"))]) == 0
     (made,) = json.loads((tmp_path / "out" / "eval_2.json").read_text())
     assert (made["input"], made["id"], made["answers"]) == ("Where?", "b", ["Rome"])

@@ -1,13 +1,11 @@
 """The command that writes training data."""
 
-import json
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +21,6 @@ from mem_agent.tests.helpers.question_rows import (
     MUSIQUE,
     PLAIN,
     SQUAD,
-    SQUAD_FILE,
     put,
     rows_of,
     without,
@@ -32,11 +29,9 @@ from mem_agent.tests.helpers.question_rows import (
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = "Document 1:\nAnn\nAnn is. She was.\n\nDocument 2:\nBob\nBob is."
 FLASHRAG = {"id": "5a", "question": "Who?", "golden_answers": ["Ann"], "metadata": COLUMNS}
-WRITTEN_MEMAGENT = {
-    "prompt": "Who?",
-    "label": "Ann",
-    "metadata": {"ground_truth": ["Ann", "Ann Lee"], "context": "Document 1:\nAnn\nAnn is."},
-}
+DOCUMENT = "Document 1:\nAnn\nAnn is."
+WRITTEN_MEMAGENT = {"prompt": "Who?", "label": "Ann",
+                    "metadata": {"ground_truth": ["Ann", "Ann Lee"], "context": DOCUMENT}}
 
 
 @pytest.fixture
@@ -53,11 +48,12 @@ def files(folder):
 
 
 # --- rows of every shape ---------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("row", "document", "golds"), [
-    (PLAIN, "Ann is. She was.", ["Ann"]), (MUSIQUE, TEXT, ["Ann", "Ann Lee"]), (FLASHRAG, TEXT, ["Ann"]),
-    (SQUAD, "Ann is. She was.", ["Ann", "Ann Lee"]), (without(HOTPOTQA, "_id") | COLUMNS, TEXT, ["Ann"]),
+@pytest.mark.parametrize(("row", "document", "golds", "kind"), [
+    (MUSIQUE, TEXT, ["Ann", "Ann Lee"], "parquet"), (FLASHRAG, TEXT, ["Ann"], "parquet"),
+    (SQUAD, "Ann is. She was.", ["Ann", "Ann Lee"], "parquet"), (FLASHRAG, TEXT, ["Ann"], "jsonl"),
+    (without(HOTPOTQA, "_id") | COLUMNS, TEXT, ["Ann"], "parquet"),
+    (MEMAGENT, DOCUMENT, ["Ann", "Ann Lee"], "parquet"), (PLAIN, "Ann is. She was.", ["Ann"], "repository"),
 ])
-@pytest.mark.parametrize("kind", ["jsonl", "parquet", "repository"])
 def test_rows_of_every_shape_from_every_source(tmp_path, out, row, document, golds, kind):
     source = tmp_path / f"train.{kind}"
     if kind == "parquet":
@@ -73,22 +69,6 @@ def test_rows_of_every_shape_from_every_source(tmp_path, out, row, document, gol
     assert (written["metadata"]["context"], written["metadata"]["ground_truth"]) == (document, golds)
 
 
-def test_fields_of_hotpotqa_are_kept(tmp_path, out):
-    row = without(HOTPOTQA, "_id") | COLUMNS | {"id": "5a", "type": "bridge", "level": "hard"}
-    assert prepare(put(tmp_path / "in.jsonl", row), out) == 0
-    kept = {key: row[key] for key in ("id", "level", "type", "supporting_facts")}
-    assert rows_of(out) == [{"prompt": "Who?", "label": "Ann", "metadata": {"ground_truth": ["Ann"], "context": TEXT,
-                                                                          **kept}}]
-
-
-def test_original_squad_files(tmp_path, out):
-    (tmp_path / "train-v2.0.json").write_text(json.dumps({"version": "2.0", **SQUAD_FILE}))
-    assert prepare(tmp_path / "train-v2.0.json", out) == 0
-    (row,) = rows_of(out)
-    assert (row["prompt"], row["metadata"]["context"], row["metadata"]["supporting"]) == (
-        "Which?", "The Po is long.", ["Rivers"])
-
-
 def test_a_csv_context_is_text_whatever_it_looks_like(tmp_path, out):
     cells = ["Ünïcode 東京", "[1, 2]", '["x", "y"]', '["x", 1]', "{}"]
     pd.DataFrame({"question": "Who?", "answer": "[1]", "context": cells}).to_csv(tmp_path / "in.csv", index=False)
@@ -96,43 +76,26 @@ def test_a_csv_context_is_text_whatever_it_looks_like(tmp_path, out):
     assert [row["metadata"] for row in rows_of(out)] == [{"ground_truth": ["[1]"], "context": cell} for cell in cells]
 
 
-def test_parquet_from_pandas_with_arrays(tmp_path, out):
-    frame = pd.DataFrame([MEMAGENT] * 40)
-    frame["reward_model"] = [{"ground_truth": np.array(["Ann", "Ann Lee"], dtype=object)}] * 40
-    frame.to_parquet(tmp_path / "in.parquet")
-    assert prepare(tmp_path / "in.parquet", out, "--limit", "30") == 0
-    assert rows_of(out) == [WRITTEN_MEMAGENT] * 30
-
-
-def test_questions_without_a_document_only_on_request(tmp_path, out, capsys):
+def test_questions_without_a_document_are_for_chat_and_bad_beside_others(tmp_path, out, capsys):
     source = put(tmp_path / "in.jsonl", without(PLAIN, "context"))
-    assert prepare(source, out) == 1 and "--no-context" in capsys.readouterr().err
-    assert prepare(source, out, "--no-context", "--inline-context-chars", "0") == 0
+    assert prepare(source, out) == 0 and "AGENT=chat" in capsys.readouterr().err
     assert rows_of(out) == [{"prompt": "Who?", "label": "Ann", "metadata": {"ground_truth": ["Ann"]}}]
-    assert [path.name for path in out.parent.iterdir()] == ["train.jsonl"]
+    source = put(tmp_path / "in.jsonl", PLAIN, without(PLAIN, "context"), PLAIN)
+    assert prepare(source, out) == 0 and "line 2: context" in capsys.readouterr().err and len(rows_of(out)) == 2
 
 
 # --- documents -------------------------------------------------------------------------------------------------------
 def test_long_documents_go_to_the_store_and_own_rows_bring_theirs(tmp_path, out):
     first = tmp_path / "first" / "train.jsonl"
-    source = put(tmp_path / "in.jsonl", *(MEMAGENT | {"context": "x" * n} for n in (9, 10, 11, 11, 12)))
-    assert prepare(source, first, "--inline-context-chars", "10") == 0
+    sizes = (19_999, 20_000, 20_001, 20_001, 20_002)
+    assert prepare(put(tmp_path / "in.jsonl", *(MEMAGENT | {"context": "x" * n} for n in sizes)), first) == 0
     found = [row["metadata"] for row in rows_of(first)]
     store = DocumentStore(f"{first}.docs")
-    assert [len(data["context"]) for data in found[:2]] == [9, 10]
-    assert [len(store.get(data["context_id"])) for data in found[2:]] == [11, 11, 12]
+    assert tuple(len(data["context"]) for data in found[:2]) == sizes[:2]
+    assert tuple(len(store.get(data["context_id"])) for data in found[2:]) == sizes[2:]
     assert not any("context" in data for data in found[2:]) and len(files(store.path)) == 2
-    assert prepare(first, out, "--inline-context-chars", "0") == 0
+    assert prepare(first, out) == 0
     assert files(out.parent) == files(first.parent)
-
-
-def test_own_rows_need_the_documents_that_they_name(tmp_path, out, capsys):
-    row = {"prompt": "Who?", "label": "Ann", "metadata": {"ground_truth": ["Ann"], "context_id": "9f86d081884c7d65"}}
-    (tmp_path / "repository").mkdir()
-    source, train = put(tmp_path / "in.jsonl", row), put(tmp_path / "repository" / "train.jsonl", row)
-    assert prepare(source, out) == 2 and f"{source}.docs" in capsys.readouterr().err
-    assert main(["--hf-dataset", str(train.parent), "--output", str(out)]) == 2
-    assert "--input" in capsys.readouterr().err.splitlines()[-1]
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
@@ -148,35 +111,26 @@ def test_an_original_file_with_every_fault_is_named_and_counted(tmp_path, out, c
     assert "line 901: context is blank" in lines[0] and "line 902: answer is missing or empty; use rows" in lines[1]
     assert "80 more" in lines[20] and "25 x answer is missing or empty" in lines[20]
     assert "10 rows repeat an id (line 891 has the id of line 1)" in lines[21] and len(rows_of(out)) == 900
-    assert main(["--synthesize", "--raw", str(tmp_path / "in.jsonl"), "--output", str(out), "--rows", "890",
-                 "--documents", "2", "--processes", "1"]) == 0
+    assert synthesize(tmp_path / "in.jsonl", out, "--rows", "890", "--documents", "2") == 0
     streams = capsys.readouterr()
     assert "890 rows" in streams.out and "110 questions left out" in streams.out
     assert "in.jsonl, line 891: its id is there already (q0, in.jsonl line 1)" in streams.err
 
 
-def test_strict_and_no_good_row(tmp_path, out, capsys):
-    source = put(tmp_path / "in.jsonl", MEMAGENT, MEMAGENT | {"context": ""})
-    assert prepare(source, out, "--strict") == 1 and "line 2: context" in capsys.readouterr().err
-    assert prepare(put(tmp_path / "bad.jsonl", MEMAGENT | {"context": ""}), out) == 1
-    assert prepare(put(tmp_path / "empty.jsonl"), out) == 1
-    assert list(out.parent.iterdir()) == []
-
-
 def test_a_failed_run_leaves_earlier_files_alone(tmp_path, out, capsys):
-    assert prepare(put(tmp_path / "good.jsonl", MEMAGENT), out, "--inline-context-chars", "0") == 0
+    assert prepare(put(tmp_path / "good.jsonl", MEMAGENT | {"context": "x" * 20_001}), out) == 0
     before = files(out.parent)
-    bad = put(tmp_path / "bad.jsonl", MEMAGENT | {"context": "another"}, {"context": 1})
-    assert prepare(bad, out, "--inline-context-chars", "0", "--strict") == 1
+    own = {"prompt": "?", "metadata": {"ground_truth": ["a"], "context_id": "absent"}}
     capsys.readouterr()
     put(tmp_path / "columns.jsonl", {"text": "a"})
+    put(tmp_path / "empty.jsonl")
+    put(tmp_path / "late.jsonl", MEMAGENT | {"context": "y" * 20_001}, own)
     (tmp_path / "cut.json").write_text('{\n "question": "Who?",\n "answer":\n')
-    for name in ("columns.jsonl", "cut.json", "table.tsv", "absent.jsonl"):
-        assert prepare(tmp_path / name, out) == (1 if name == "columns.jsonl" else 2)
-        lines = capsys.readouterr().err.splitlines()
-        assert name in lines[-1] and len(lines) == (2 if name == "columns.jsonl" else 1)
+    for name, code in (("columns.jsonl", 1), ("empty.jsonl", 1), ("late.jsonl", 2), ("cut.json", 2), ("table.tsv", 2)):
+        assert prepare(tmp_path / name, out) == code
+        assert name in capsys.readouterr().err.splitlines()[-1] and files(out.parent) == before
     assert prepare(tmp_path / "good.jsonl", tmp_path / "good.jsonl") == 2 == prepare(tmp_path / "good.jsonl", tmp_path)
-    assert files(out.parent) == before and rows_of(tmp_path / "good.jsonl") == [MEMAGENT]
+    assert len(rows_of(tmp_path / "good.jsonl")) == 1
 
 
 # --- as a script -----------------------------------------------------------------------------------------------------
@@ -201,7 +155,7 @@ def test_a_script_outside_the_pack_says_so(tmp_path):
 
 # --- synthesis -------------------------------------------------------------------------------------------------------
 def synthesize(raw, out, *flags):
-    return main(["--synthesize", "--raw", str(raw), "--output", str(out), "--processes", "1", *flags])
+    return main(["--synthesize", "--raw", str(raw), "--output", str(out), *flags])
 
 
 @pytest.fixture
@@ -224,57 +178,31 @@ def test_synthesized_rows_are_training_rows(raw, out):
         assert f"Gold {number}\nIt is answer {number}." in data["context"]
 
 
-def test_synthesized_bytes_are_a_function_of_the_options(raw, tmp_path):
-    flags = ("--documents", "4:0.5 6:0.5", "--rows", "20", "--inline-context-chars", "150")
-    for name, more in (("a", ()), ("b", ("--processes", "2")), ("c", ("--seed", "1"))):
+def test_a_curriculum_is_a_function_of_the_options_and_trained_on_in_its_order(raw, tmp_path):
+    flags = ("--documents", "4:0.3 6:0.3 8:0.4", "--rows", "10")
+    for name, more in (("a", ()), ("b", ()), ("c", ("--seed", "1"))):
         assert synthesize(raw, tmp_path / name / "train.jsonl", *flags, *more) == 0
     a, b, c = (files(tmp_path / name) for name in "abc")
-    assert a == b != c and len(a) > 2
-
-
-def test_a_curriculum_is_trained_on_in_its_order_and_a_mixed_one_is_not(raw, out):
-    lengths = []
-    for flags in ((), ("--mixed",)):
-        assert synthesize(raw, out, "--documents", "4:0.3 6:0.3 8:0.4", "--rows", "10", *flags) == 0
-        source = DataSource(out, 1)
-        lengths.append([source.row(group).metadata["num_docs"] for group in range(10)])
-        assert [row["metadata"].get("curriculum") for row in rows_of(out)] == [None if flags else True] * 10
-        assert source.shuffle is bool(flags)
-    assert lengths[0] == [4] * 3 + [6] * 3 + [8] * 4 == sorted(lengths[1]) != lengths[1]
-
-
-def test_training_rows_of_published_questions_in_the_published_layout(raw, out, tmp_path):
-    published = put(tmp_path / "eval_50.jsonl", *({"index": n, "input": f"Who {n}?"} for n in (7, 3)))
-    flags = ("--documents", "6", "--published-questions", str(published), "--published-layout")
-    assert synthesize(raw, out, *flags) == 0
-    assert [row["prompt"] for row in rows_of(out)] == ["Who 7?", "Who 3?"]
-    for number, row in zip((7, 3), rows_of(out), strict=True):
-        text = row["metadata"]["context"]
-        assert f"Gold {number}\nIt is" in text and f"Other {number}\n" in text
+    assert a == b != c
+    source = DataSource(tmp_path / "a" / "train.jsonl", 1)
+    assert [source.row(group).metadata["num_docs"] for group in range(10)] == [4] * 3 + [6] * 3 + [8] * 4
+    assert all(row["metadata"]["curriculum"] for row in rows_of(tmp_path / "a" / "train.jsonl"))
 
 
 @pytest.mark.parametrize(("flags", "named"), [
     (("--rows", "21"), "21 questions"), (("--rows", "5", "--documents", "41"), "40 in the pool"),
     (("--rows", "5", "--documents", "4 4"), "'4 4'"), (("--rows", "5", "--documents", "4:0.5 6:0.6"), "shares"),
     (("--rows", "5", "--limit", "4"), "--limit"), (("--rows", "5", "--published-questions", "/x"), "--published"),
-    (("--rows", "5", "--documents", "1", "--keep-distractors"), "--keep-distractors"),
+    (("--rows", "5", "--documents", "1", "--published-layout"), "--published-layout"),
     (("--rows", "5", "--raw", "/absent.json"), "/absent.json"),
 ])
 def test_wrong_synthesis_is_one_line_and_leaves_the_output(raw, out, capsys, flags, named):
     out.parent.mkdir()
     out.write_text("kept")
-    assert synthesize(raw, out, *flags, "--inline-context-chars", "0") == 2
+    assert synthesize(raw, out, *flags) == 2
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 1 and named in errors[0]
     assert out.read_text() == "kept" and [path.name for path in out.parent.iterdir()] == [out.name]
-
-
-def test_options_of_the_other_job_are_refused(raw, out, capsys):
-    for option in (("--keep-distractors",), ("--published-layout",), ("--published-questions", "/x")):
-        assert main(["--input", str(raw), "--output", str(out), *option]) == 2
-        assert "--synthesize" in capsys.readouterr().err
-    assert main(["--synthesize", "--output", str(out)]) == 2 and "--raw" in capsys.readouterr().err
-    assert synthesize(raw, raw, "--rows", "5") == 2 and "--output" in capsys.readouterr().err
 
 
 def test_an_interrupted_synthesis_leaves_nothing(tmp_path, out):

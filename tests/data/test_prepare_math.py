@@ -1,18 +1,19 @@
-"""mem-agent prepare-math: shapes of rows, forms, shots, held-out rows, and what is refused."""
+"""mem-agent prepare-math: shapes of rows, forms, shots, held-out rows, Countdown, and what is refused."""
 
 import ast
 import json
+import operator
 import re
+from collections import Counter
+from itertools import islice
 
 import pytest
 
-from mem_agent.data.math_rows import examples
-from mem_agent.data.prepare_math import main
+from mem_agent.data.prepare_math import SIZES, TARGETS, examples, main, problems, solve
 from mem_agent.data.training_file import DataSource
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.hooks.sample import Sample
 from mem_agent.hooks.task_row import messages_before, question_of
-from mem_agent.tests.data.test_countdown import value
 
 GSM8K = {"question": "How many?", "answer": "He has 48/2 = <<48/2=24>>24.\nSo $<<24*45=1080>>1,080.\n#### 1,080"}
 MATH = {"problem": "What is $x$?", "solution": "As $2x=4$, we get \\boxed{2}.", "unique_id": "a/7.json"}
@@ -60,12 +61,6 @@ def test_a_row_of_gsm8k(prepare):
     assert metadata.pop("id") and metadata == {"task": "gsm8k", "ground_truth": ["1080"], "solution": REASONED}
 
 
-def test_the_boxed_form(prepare):
-    (row,) = prepare([GSM8K], "--form", "boxed")
-    assert row["metadata"]["solution"] == f"{STEPS}\n\\boxed{{1080}}"
-    assert row["prompt"][0]["content"].endswith("end with the final number inside \\boxed{}.")
-
-
 @pytest.mark.parametrize("change,answer", [
     ({}, "2"), ({"id": None}, "2"), ({"answer": 2}, "2"), ({"answer": "\\frac{4}{2}"}, "\\frac{4}{2}"),
     ({"problem": None, "question": "What is $x$?"}, "2"),
@@ -75,11 +70,6 @@ def test_a_row_of_any_math_data(prepare, change, answer):
     assert (row["label"], row["metadata"]["id"]) == (answer, "a/7.json")
     steps = "As $2x=4$, we get \\boxed{2}."
     assert row["metadata"]["solution"] == (steps if answer == "2" else f"{steps}\n\\boxed{{{answer}}}")
-
-
-def test_a_row_without_steps_has_no_solution(prepare):
-    (row,) = prepare([{"question": "1+1?", "answer": "2"}], task="math")
-    assert row["label"] == "2" and "solution" not in row["metadata"]
 
 
 @pytest.mark.parametrize("row", [
@@ -103,6 +93,51 @@ def test_countdown_can_be_made(tmp_path, monkeypatch):
     assert all("solution" in json.loads(line)["metadata"] for line in first.splitlines())
 
 
+# --- Countdown ------------------------------------------------------------------------------------------------------
+SIGNS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv}
+
+
+def value(node):
+    """Of an expression of whole numbers and four signs; nothing else is looked at."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    left, right = value(node.left), value(node.right)
+    assert not isinstance(node.op, ast.Div) or left % right == 0
+    return SIGNS[type(node.op)](left, right)
+
+
+def check(solution, numbers, target):
+    assert value(ast.parse(solution.expression, mode="eval").body) == solution.value == target
+    assert Counter(map(int, re.findall(r"\d+", solution.expression))) == Counter(numbers)
+    assert len(solution.steps) == len(numbers) - 1
+    for step in solution.steps:
+        left, _, right = step.partition(" = ")
+        assert value(ast.parse(left, mode="eval").body) == int(right) >= 0
+    assert solution.steps[-1].endswith(f" = {target}")
+
+
+def test_every_problem_made_has_its_solution():
+    made = list(islice(problems(1), 300))
+    for numbers, solution in made:
+        assert solution.value in TARGETS
+        check(solution, numbers, solution.value)
+    assert {len(numbers) for numbers, _ in made} == set(SIZES)
+    assert len({(tuple(sorted(numbers)), solution.value) for numbers, solution in made}) == 300
+    assert list(islice(problems(1), 5)) == made[:5] != list(islice(problems(2), 5))
+
+
+@pytest.mark.parametrize("numbers,target,found", [
+    ([6, 4, 1], 24, True), ([3, 3, 8, 8], 22, True), ([2, 2], 4, True), ([100, 4, 5], 20, True), ([7, 7, 1], 0, True),
+    ([1, 1], 24, False), ([97, 89, 83, 79], 1, False), ([3, 3, 8, 8], 24, False),  # 8 / (3 - 8 / 3) needs a fraction
+    ([1, 2, 3, 4, 5], 15, False),  # too many to search
+])
+def test_a_solution_is_found_or_none_is_made_up(numbers, target, found):
+    solution = solve(numbers, target)
+    assert (solution is not None) is found
+    if solution:
+        check(solution, numbers, target)
+
+
 # --- wording --------------------------------------------------------------------------------------------------------
 
 
@@ -111,14 +146,6 @@ def test_a_system_message_of_the_users(prepare, tmp_path):
     (tmp_path / "none.txt").write_text("\n")
     assert prepare([GSM8K], "--system", "own.txt")[0]["prompt"][0] == {"role": "system", "content": "Say it."}
     assert [m["role"] for m in prepare([GSM8K], "--system", "none.txt")[0]["prompt"]] == ["user"]
-
-
-def test_the_system_text_may_be_part_of_the_first_user_message(prepare, tmp_path):
-    (tmp_path / "own.txt").write_text("Say it.")
-    as_user = ("--system", "own.txt", "--system-role", "user")
-    assert prepare([GSM8K], *as_user)[0]["prompt"] == [{"role": "user", "content": "Say it.\n\nHow many?"}]
-    shot, _, question = prepare([GSM8K], *as_user, "--shots", "1")[0]["prompt"]
-    assert shot["content"].startswith("Say it.\n\n") and question["content"] == "How many?"
 
 
 def test_rows_are_conversations_as_hooks_and_hosts_read_them(prepare, tmp_path):
@@ -167,33 +194,15 @@ def test_a_rows_shots_depend_on_nothing_but_seed_and_question(prepare):
     assert forward != prepare(rows, "--shots", "3", "--seed", "1")
 
 
-def test_no_row_is_its_own_shot(prepare):
-    rows = prepare(many(4), "--shots", "3", "--shots-from-input")
-    for number, row in enumerate(rows):
-        others = {f"What is {n} + {n}?" for n in range(4) if n != number}
-        assert set(shots_of(row)) == others
-
-
-def test_shots_from_a_file_need_steps(prepare, tmp_path, capsys):
-    put(tmp_path / "shots.jsonl", *many(2), {"question": "?", "answer": "#### 1"}, {"question": "?"})
-    assert set(shots_of(prepare([GSM8K], "--shots", "1", "--shots-file", "shots.jsonl")[0])) < {
-        "What is 0 + 0?", "What is 1 + 1?"
-    }
-    assert "bad row left out, shots.jsonl, line 4: answer is missing" in capsys.readouterr().err
-
-
 # --- held out -------------------------------------------------------------------------------------------------------
 
 
 def test_held_out_rows_are_evaluated_and_never_trained(prepare, tmp_path):
-    rows = prepare([*many(20), *many(20)], "--split-eval", "6", "--eval", "sums", "--shots", "2", "--shots-from-input")
+    rows = prepare([*many(20), *many(20)], "--split-eval", "6", "--eval", "sums", "--shots", "2")
     entries = [entry.question for entry in load_questions(tmp_path, "sums")]
     held = {entry.text for entry in entries}
     assert len(entries) == 6 and len(rows) == 40 - 2 * len(held)  # their doubles are left out too
     assert held.isdisjoint(row["prompt"][-1]["content"] for row in rows)
-    shown = {shot for row in rows for shot in shots_of(row)}
-    shown |= {m.text for entry in entries for m in entry.messages if m.role == "user"}
-    assert held.isdisjoint(shown)
     assert (entries[0].task, entries[0].id, entries[0].answers[0].isdigit()) == ("gsm8k", "0", True)
 
 
@@ -206,29 +215,11 @@ def test_countdown_rows_of_the_same_numbers_are_the_same(prepare, tmp_path):
         assert targets == ([24] if held.question.own["target"] == 16 else [16] * 3)
 
 
-def test_rows_that_are_all_held_out_train_nothing(prepare, capsys):
-    prepare([GSM8K, GSM8K], "--split-eval", "1", "--eval", "held", code=1)
-    assert "asks what a held-out one asks; nothing is written" in capsys.readouterr().err
-
-
-def test_an_evaluation_file_shows_no_question_of_its_own_as_solved(prepare, capsys):
-    prepare(many(30), "--eval", "held", "--shots", "2", "--shots-from-input", output="", code=2)
-    assert "--shots-from-input takes shots from rows that are trained" in capsys.readouterr().err
-
-
 def test_an_evaluation_file_alone(prepare, tmp_path):
-    prepare([COUNTDOWN], "--eval", "cd", "--data-root", "data", task="countdown", output="")
+    prepare([COUNTDOWN], "--eval", "data/cd", task="countdown", output="")
     (entry,) = load_questions(tmp_path / "data", "cd")
     assert entry.question.metadata == {"numbers": [6, 4, 1], "target": 24, "task": "countdown", "ground_truth": ["24"]}
     assert entry.question.messages[0].role == "system" and entry.context == ""
-
-
-def test_the_same_command_writes_the_same_bytes(prepare, tmp_path):
-    def written():
-        prepare(many(30), "--split-eval", "6", "--eval", "sums", "--shots", "1")
-        return (tmp_path / "train.jsonl").read_bytes(), (tmp_path / "eval_sums.json").read_bytes()
-
-    assert written() == written()
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------
@@ -256,11 +247,9 @@ def test_a_bad_row_is_told_and_left_out(prepare, capsys, task, row, reason):
 REFUSED = [
     (["--eval", "sums"], "--split-eval"),
     (["--split-eval", "2"], "--split-eval"),
-    (["--eval", "a/b", "--split-eval", "1"], "--eval"),
     (["--eval", "sums", "--split-eval", "30"], "--split-eval 30"),
     (["--shots", "8"], "--shots 8"),
-    (["--system", "nowhere.txt"], "--system"),
-    (["--shots", "1", "--shots-file", "nowhere.jsonl"], "nowhere.jsonl"),
+    (["--system", "nowhere.txt"], "nowhere.txt"),
 ]
 
 
@@ -271,15 +260,3 @@ def test_what_cannot_be_written_is_one_line_and_changes_nothing(prepare, capsys,
     error = capsys.readouterr().err
     assert error.startswith("error: ") and reason in error and error.count("\n") == 1
     assert (tmp_path / "train.jsonl").read_text() == "earlier" and not list(tmp_path.glob("*.tmp"))
-
-
-def test_nothing_to_write_is_refused(prepare, capsys):
-    prepare(many(3), output="", code=2)
-    assert "nothing to write: give --output FILE, --eval NAME or both" in capsys.readouterr().err
-
-
-def test_a_table_may_hold_the_rows(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "in.csv").write_text('nums,target\n"[6, 4, 1]",24\n')
-    assert main(["--task", "countdown", "--input", "in.csv", "--output", "train.jsonl"]) == 0
-    assert rows_of(tmp_path / "train.jsonl")[0]["metadata"]["numbers"] == [6, 4, 1]

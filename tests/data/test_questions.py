@@ -5,16 +5,9 @@ from decimal import Decimal
 
 import pytest
 
-from mem_agent.data.questions import (
-    BadRow,
-    Impossible,
-    Paragraph,
-    Question,
-    own_row,
-    read_question,
-    row_of,
-    spaced_documents,
-)
+from mem_agent.data.questions import Impossible, Paragraph, Question, read_question, row_of, spaced_documents
+from mem_agent.data.questions import training_row as made
+from mem_agent.data.rows import BadRow
 from mem_agent.rewards.turn_rewards import supporting_titles
 from mem_agent.tests.helpers.question_rows import COLUMNS, HOTPOTQA, MEMAGENT, MUSIQUE, PLAIN, SQUAD, without
 
@@ -23,6 +16,10 @@ TEXT = "Document 1:\nAnn\nAnn is. She was.\n\nDocument 2:\nBob\nBob is."
 FLASHRAG = {"id": "5a", "question": "Who?", "golden_answers": ["Ann"], "metadata": COLUMNS}
 CONTENT = {"title": COLUMNS["context"]["title"], "content": COLUMNS["context"]["sentences"]}
 OWN = {"prompt": "Who?", "label": "Ann", "metadata": {"ground_truth": ["Ann"], "context": "Ann is.", "level": 3}}
+
+
+def document(row):
+    return made(row, None)[0]["metadata"]["context"]
 
 
 # --- paragraphs and documents ----------------------------------------------------------------------------------------
@@ -34,10 +31,10 @@ OWN = {"prompt": "Who?", "label": "Ann", "metadata": {"ground_truth": ["Ann"], "
 def test_all_shapes_of_hotpotqa_are_one_question(shape):
     question = read_question(shape)
     assert (question.id, question.question, question.answers) == ("5a", "Who?", ("Ann",))
-    assert (question.paragraphs, question.supporting, question.document) == ((ANN, BOB), ("Ann",), TEXT)
+    assert (question.paragraphs, question.supporting, document(shape)) == ((ANN, BOB), ("Ann",), TEXT)
 
 
-@pytest.mark.parametrize(("context", "document"), [
+@pytest.mark.parametrize(("context", "text"), [
     ("Ann is.", "Ann is."),
     ('[["Ann", ["Ann is."]]]', '[["Ann", ["Ann is."]]]'),  # a text is a text, whatever it looks like
     (["Ann is.", "Bob is."], "Document 1:\nAnn is.\n\nDocument 2:\nBob is."),
@@ -45,9 +42,9 @@ def test_all_shapes_of_hotpotqa_are_one_question(shape):
     ([{"title": "Ann", "text": "Ann is."}, {"text": "Bob is."}], "Document 1:\nAnn\nAnn is.\n\nDocument 2:\nBob is."),
     ([["Ann", []], ["Bob", [" "]]], "Document 1:\nAnn\n\n\nDocument 2:\nBob\n "),
 ])
-@pytest.mark.parametrize("column", ["context", "paragraphs"])
-def test_shapes_of_a_document(context, document, column):
-    assert read_question(without(PLAIN, "context") | {column: context}).document == document
+def test_shapes_of_a_document(context, text):
+    assert document(PLAIN | {"context": context}) == text
+    assert document(without(PLAIN, "context") | {"paragraphs": context}) == text
 
 
 def test_sentences_are_spaced_apart_only_where_a_row_brings_no_blanks():
@@ -71,29 +68,20 @@ def test_who_marks_gold_paragraphs():
         assert question.extras["supporting_facts"] == facts and question.supporting == ()
 
 
-def test_squad_rows_are_a_text_and_a_paragraph_of_an_article():
-    question = read_question(SQUAD)
-    assert question.document == "Ann is. She was." and question.answers == ("Ann", "Ann Lee")
-    assert question.paragraphs == (Paragraph("Ann", ("Ann is. She was.",)),)
-    assert (question.supporting, question.article) == (("Ann",), "Ann")
-    assert read_question(without(SQUAD, "title")).paragraphs == ()
-
-
 # --- questions and answers -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("given", "answers"), [
     ("Ann", ("Ann",)), (["B", "A", "", "B", None], ("B", "A")), (1995, ("1995",)), (0, ("0",)),
     ([2.5, Decimal("1.10"), "2.5"], ("2.5", "1.10")), ([float("nan"), "Ann"], ("Ann",)),
 ])
 def test_shapes_of_answers(given, answers):
-    assert read_question(PLAIN | {"answer": given}).answers == answers
-    assert read_question(without(PLAIN, "answer") | {"answers": given}).answers == answers
-    assert read_question(MEMAGENT | {"reward_model": {"ground_truth": given}}).answers == answers
+    for row in (PLAIN | {"answer": given}, without(PLAIN, "answer") | {"answers": given},
+                MEMAGENT | {"reward_model": {"ground_truth": given}}):
+        assert read_question(row).answers == answers
 
 
 @pytest.mark.parametrize(("prompt", "question"), [
     ("Who?", "Who?"), (None, "Who, again?"), ([], "Who, again?"),
     ([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}], "Who?"),
-    ([{"role": "user", "content": [{"type": "text", "text": "Who?"}]}], "Who?"),
     ([{"role": "system", "content": "Be brief."}], "Who, again?"),
 ])
 def test_shapes_of_a_prompt(prompt, question):
@@ -105,35 +93,32 @@ def test_ids_and_optional_fields():
     assert len(named.id) == 16 and named.id != other.id
     row = PLAIN | {"id": 7, "_id": "x", "level": "hard", "type": None, "task": "niah", "other": 1}
     assert read_question(row).id == "7" and read_question(row).extras == {"id": 7, "level": "hard", "task": "niah"}
-    for row in (without(PLAIN, "context"), without(MEMAGENT, "context")):
-        assert read_question(row, needs_document=False).document == ""
 
 
 # --- training rows ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("row", [HOTPOTQA, MUSIQUE, SQUAD])
 def test_the_evidence_reaches_the_training_row(row):
-    made, document = row_of(read_question(row), 1000)
-    assert (made["prompt"], made["label"], document) == ("Who?", "Ann", None)
-    assert supporting_titles(made["metadata"]) == ["Ann"]
+    written, text = made(row, None)
+    assert (written["prompt"], written["label"], text) == ("Who?", "Ann", None)
+    assert supporting_titles(written["metadata"]) == ["Ann"]
 
 
 def test_a_long_document_is_named_by_its_id():
-    made, document = row_of(Question("Who?", ("Ann", "Eve"), "test"), 3)
-    assert (made["metadata"], document) == ({"ground_truth": ("Ann", "Eve"), "context_id": "9f86d081884c7d65"}, "test")
+    row, text = row_of(Question("Who?", ("Ann", "Eve"), "x" * 20_001))
+    assert text == "x" * 20_001
+    assert row["metadata"] == {"ground_truth": ("Ann", "Eve"), "context_id": "991b716ebf8586a3"}
+    assert row_of(Question("Who?", ("Ann",), "x" * 20_000))[1] is None
 
 
 def test_own_rows_stay_as_they_are():
-    for row in (OWN, without(OWN, "label"), OWN | {"prompt": [{"role": "user", "content": "Who?"}]}):
-        assert own_row(row | {"other": 1}) == (row, None)
-    bare = OWN | {"metadata": {"ground_truth": ["Ann"]}}
-    assert own_row(bare, needs_document=False) == (bare, None)
+    for row in (OWN, without(OWN, "label"), OWN | {"prompt": [{"role": "user", "content": "Who?"}]},
+                OWN | {"metadata": {"ground_truth": ["Ann"]}}):
+        assert made(row | {"other": 1}, None) == (row, None)
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("row", [
-    MUSIQUE | {"answerable": False}, SQUAD | {"is_impossible": True},
-    SQUAD | {"answers": {"text": [], "answer_start": []}},
-])
+@pytest.mark.parametrize("row", [MUSIQUE | {"answerable": False}, SQUAD | {"is_impossible": True},
+                                 SQUAD | {"answers": {"text": [], "answer_start": []}}])
 def test_questions_without_an_answer_on_purpose(row):
     with pytest.raises(Impossible):
         read_question(row)
@@ -142,26 +127,16 @@ def test_questions_without_an_answer_on_purpose(row):
 @pytest.mark.parametrize(("row", "field"), [
     (without(HOTPOTQA, "answer"), "answer"), (HOTPOTQA | {"answer": ["", None]}, "answer"),
     (HOTPOTQA | {"answer": {"text": "Ann"}}, "answer"), (FLASHRAG | {"golden_answers": []}, "answer"),
-    (HOTPOTQA | {"question": " "}, "question"), (HOTPOTQA | {"task": 3}, "task"),
-    (without(HOTPOTQA, "context"), "--no-context"), (HOTPOTQA | {"context": []}, "context"),
+    (HOTPOTQA | {"question": " "}, "question"), (HOTPOTQA | {"context": []}, "context"),
     (HOTPOTQA | {"context": ["", " "]}, "context"), (HOTPOTQA | {"context": [["Ann", "a", "b"]]}, "context"),
     (HOTPOTQA | {"context": {"title": ["Ann"], "sentences": []}}, "title and sentences"),
     (MUSIQUE | {"paragraphs": [1]}, "paragraphs"), ({"text": "a"}, "schema"),
-    (MEMAGENT | {"context": None}, "context"), (MEMAGENT | {"context": ["text"]}, "context"),
-    (MEMAGENT | {"prompt": "", "extra_info": None}, "prompt"), (MEMAGENT | {"prompt": ["Who?"]}, "prompt"),
-    (MEMAGENT | {"reward_model": {}}, "ground_truth"),
+    (MEMAGENT | {"context": ["text"]}, "context"), (MEMAGENT | {"prompt": "", "extra_info": None}, "prompt"),
+    (MEMAGENT | {"prompt": ["Who?"], "extra_info": None}, "prompt"), (MEMAGENT | {"reward_model": {}}, "ground_truth"),
+    (OWN | {"metadata": {"context": "text"}}, "ground_truth"), (OWN | {"metadata": "text"}, "metadata"),
+    (OWN | {"prompt": [{"role": "system", "content": "Be brief."}]}, "prompt"),
 ])
 def test_bad_rows_name_the_field(row, field):
     with pytest.raises(BadRow, match=field) as caught:
-        read_question(row)
+        made(row, None)
     assert not isinstance(caught.value, Impossible)
-
-
-@pytest.mark.parametrize(("change", "field"), [
-    ({"metadata": {"ground_truth": ["Ann"]}}, "context"), ({"metadata": {"context": "text"}}, "ground_truth"),
-    ({"metadata": {"ground_truth": ["Ann"], "context_id": 7}}, "context_id"), ({"metadata": "text"}, "metadata"),
-    ({"prompt": [{"role": "system", "content": "Be brief."}]}, "prompt"),
-])
-def test_bad_own_rows_name_the_field(change, field):
-    with pytest.raises(BadRow, match=field):
-        own_row(OWN | change)

@@ -38,13 +38,9 @@ def prompts(source, count):
 
 
 # --- order -----------------------------------------------------------------------------------------------------------
-def test_without_shuffling_rows_come_in_the_files_order_again_and_again(tmp_path):
-    path = write(tmp_path / "t.jsonl", rows(3))
-    assert prompts(DataSource(path, 3, shuffle=False), 7) == ["q0", "q1", "q2"] * 2 + ["q0"]
-
-
 def test_each_epoch_is_another_permutation_and_repeatable(tmp_path):
     path = write(tmp_path / "t.jsonl", rows(7))
+    assert prompts(DataSource(path, 3, shuffle=False), 15) == [f"q{i}" for i in range(7)] * 2 + ["q0"]
     order = prompts(DataSource(path, 3), 14)
     assert order == prompts(pickle.loads(pickle.dumps(DataSource(str(path), 3))), 14)
     assert sorted(order[:7]) == sorted(order[7:]) == [f"q{i}" for i in range(7)]
@@ -72,13 +68,15 @@ def test_rows_are_read_afresh(tmp_path):
 
 # --- shards ----------------------------------------------------------------------------------------------------------
 def test_shards_are_one_set_of_rows_in_the_order_of_their_numbers(tmp_path):
-    """Nine before ten; row groups of two rows, so that rows lie in several groups."""
-    for number, names in ((10, "ghi"), (9, "abcdef")):
-        parquet(tmp_path / f"train_{number}.parquet", chats(names), row_group_size=2)
+    """Nine before ten; row groups of 20 rows, which are read 16 at a time."""
+    names = [str(number) for number in range(60)]
+    parquet(tmp_path / "train_10.parquet", [*chats(names[50:]), *chats("x", task="gsm8k")], row_group_size=20)
+    parquet(tmp_path / "train_9.parquet", chats(names[:50]), row_group_size=20)
     parquet(tmp_path / "test.parquet", chats("x"))
     for data in (tmp_path, tmp_path / "train_*.parquet"):
-        found = [prompt[0]["content"] for prompt in prompts(DataSource(data, 1, shuffle=False), 10)]
-        assert found == list("abcdefghia")
+        source = DataSource(data, 1, shuffle=False)
+        assert [prompt[0]["content"] for prompt in prompts(source, 62)] == [*names, "x", "0"]
+        assert source.own_tasks == {"rank_sessions": 1, "gsm8k": 61}
         assert data_bytes(data) == sum((tmp_path / f"train_{n}.parquet").stat().st_size for n in (9, 10))
 
 
@@ -92,13 +90,6 @@ def test_a_list_is_the_files_that_it_names_in_its_order(tmp_path):
         assert training_files(Config(train_data=text).with_absolute_paths().train_data) == tuple(map(Path, named))
 
 
-@pytest.mark.parametrize("named,message", [(["none.parquet"], "none.parquet"), (["a.parquet"] * 2, "different files")])
-def test_a_list_that_is_no_set_of_shards_is_refused(tmp_path, named, message):
-    parquet(tmp_path / "a.parquet", chats("a"))
-    with pytest.raises(DataError, match=message):
-        training_files(str([str(tmp_path / name) for name in named]))
-
-
 def test_a_row_of_parquet_is_that_of_json_lines(tmp_path):
     both = chats("ab")
     both[1]["metadata"]["solution"] = "1,2"
@@ -107,35 +98,16 @@ def test_a_row_of_parquet_is_that_of_json_lines(tmp_path):
     assert [read.row(k) for k in (0, 1)] == [lines.row(k) for k in (0, 1)] and "solution" not in read.row(0).metadata
 
 
-def test_tasks_of_rows_are_found_over_all_shards(tmp_path):
-    parquet(tmp_path / "train_0.parquet", chats("ab"))
-    parquet(tmp_path / "train_1.parquet", [*chats("c"), *chats("d", task="gsm8k")])
-    assert DataSource(tmp_path, 1).own_tasks == {"rank_sessions": 1, "gsm8k": 4}
-
-
 # --- what cannot be used ---------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("content", "where"), [
-    ([rows(1)[0], "{broken"], "line 2"), ([rows(1)[0], '{"prompt": "x"}'], "line 2"), (["[1]"], "line 1"),
-    ([""], "no rows"),
-])
-def test_bad_files_name_the_line(tmp_path, content, where):
-    with pytest.raises(DataError, match=where):
-        DataSource(write(tmp_path / "t.jsonl", content), 0)
-
-
 @pytest.mark.parametrize(("name", "content", "said"), [
-    ("train_0.parquet", [{"prompt": "a"}], "metadata"),
-    ("train_0.parquet", [{"prompt": "a", "metadata": "{}"}], "metadata"),
-    ("train_0.parquet", [*chats("a"), {"prompt": None, "label": "", "metadata": None}], "row 2"),
-    ("train_0.parquet", "PAR1 not really", r"train_0\.parquet"), ("test.parquet", chats("a"), r"train_\*\.parquet"),
+    ("t.jsonl", [rows(1)[0], "{broken"], "line 2"), ("t.jsonl", [rows(1)[0], '{"prompt": "x"}'], "line 2"),
+    ("t.jsonl", [""], "no rows"), ("t.parquet", [{"prompt": "a"}], "metadata"),
+    ("t.parquet", [*chats("a"), {"prompt": None, "label": "", "metadata": None}], "row 2"),
 ])
-def test_bad_shards_are_named(tmp_path, name, content, said):
-    if isinstance(content, str):
-        (tmp_path / name).write_text(content)
-    else:
-        parquet(tmp_path / name, content)
-    with pytest.raises(DataError, match=said):
-        DataSource(tmp_path, 1, shuffle=False).row(len(content) - 1)
+def test_bad_files_name_the_line(tmp_path, name, content, said):
+    path = parquet(tmp_path / name, content) if name == "t.parquet" else write(tmp_path / name, content)
+    with pytest.raises(DataError, match=rf"{name}.*{said}"):
+        DataSource(path, 0, shuffle=False).row(len(content) - 1)
 
 
 def test_absent_files_and_shards_in_lines_are_named(tmp_path):
@@ -144,3 +116,6 @@ def test_absent_files_and_shards_in_lines_are_named(tmp_path):
     for data in ("none.jsonl", "none.parquet", "x_*.parquet", "a_*.jsonl"):
         with pytest.raises(DataError, match="TRAIN_DATA"):
             training_files(tmp_path / data)
+    parquet(tmp_path / "a.parquet", chats("a"))
+    with pytest.raises(DataError, match="TRAIN_DATA"):
+        training_files(str([str(tmp_path / "a.parquet")] * 2))

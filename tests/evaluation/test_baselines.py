@@ -6,10 +6,8 @@ import pytest
 
 from mem_agent.config import ConfigError
 from mem_agent.evaluation.baselines import WORDS, scored, split_passages
-from mem_agent.evaluation.questions import EvalQuestion, as_asked
 from mem_agent.evaluation.results import read_rows
-from mem_agent.tasks import load_task
-from mem_agent.tests.helpers.evaluations import CONFIG, RED, encode, entry, evaluate, make_model, turns_asked
+from mem_agent.tests.helpers.evaluations import CONFIG, RED, entry, evaluate, make_model, turns_asked
 from mem_agent.tests.helpers.fake_router import FakeRouter
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -26,7 +24,6 @@ def model(tmp_path):
 
 def test_passages_are_the_numbered_documents_with_what_stands_before_them_or_runs_of_words():
     assert split_passages(DOCUMENT)[1] == "Document 2:\nBen\nBen has the key number 2."
-    assert len(split_passages(DOCUMENT)) == 12
     assert split_passages("Preface\n\nDocument 1:\nA")[0] == "Preface" and split_passages(" \n") == []
     words = [f"w{i}" for i in range(2 * WORDS + 1)]
     passages = split_passages("  ".join(words))
@@ -46,7 +43,6 @@ ORDERS = [
     ("Who founded the red house?", [0, 1, 3, 2, 4, 5]),
     ("When did Anna Berg meet Ben Dahl?", [5, 2, 0, 1, 3, 4]),
     ("red red Oslo", [1, 0, 3, 2, 4, 5]),
-    ("history of the river in Bergen", [2, 5, 3, 0, 1, 4]),
     ("What is the key to 1871?", [4, 0, 5, 1, 2, 3]),
 ]
 
@@ -66,96 +62,68 @@ def test_an_embedding_model_ranks_by_meaning(tmp_path):
         scored(f"embedding={tmp_path}/none", "Ben", ["key"], False)
 
 
-def answer(tmp_path, model, **settings):
-    """The row and the last prompt's text of one question about DOCUMENT."""
-    (tmp_path / "eval_50.json").write_text(json.dumps([entry(0, context=DOCUMENT, input=QUESTION)]))
+def asked(tmp_path, model, length="50", change=(), **settings):
+    """The row of one question about DOCUMENT, its prompts, and the last reply's budget."""
+    question = entry(0, context=DOCUMENT, input=QUESTION) | dict(change)
+    (tmp_path / f"eval_{length}.json").write_text(json.dumps([question]))
     router = FakeRouter(default=RED)
-    output = evaluate(tmp_path, model, router, **{"engine_max_len": 2048, **settings})
-    (row,) = read_rows(output, "50")
-    return row, make_tokenizer().decode(router.requests[-1]["token_ids"])
+    output = evaluate(tmp_path, model, router, (length,), **{"engine_max_len": 2048, **settings})
+    shown = [make_tokenizer().decode(r["token_ids"]) for r in turns_asked(router)]
+    budget = turns_asked(router)[-1]["sampling_params"]["max_tokens"] if shown else 0
+    return read_rows(output, length)[0], shown, budget
 
 
 def test_direct_shows_the_whole_document_in_one_prompt(tmp_path, model):
-    row, prompt = answer(tmp_path, model, eval_mode="direct")
-    assert DOCUMENT in prompt and QUESTION in prompt
+    row, (prompt,), _ = asked(tmp_path, model, eval_mode="direct")
+    assert DOCUMENT in prompt and QUESTION in prompt and row.mode == "direct" and row.memories == []
     assert row.counts["dropped_tokens"] == 0 and row.counts["turns"] == 1 and row.scores["em"] == 1.0
-    assert row.memory_tokens == () and row.mode == "direct"
 
 
 def test_direct_cuts_the_centre_of_what_does_not_fit_and_says_how_much(tmp_path, model):
-    row, prompt = answer(tmp_path, model, eval_mode="direct", engine_max_len=256)
+    row, (prompt,), _ = asked(tmp_path, model, eval_mode="direct", engine_max_len=256)
     counts = row.counts
     assert counts["prompt_tokens"] + CONFIG.mem_max_final == 256 and counts["dropped_tokens"] > 0
     assert "Anna" in prompt and "number 12." in prompt and "number 6." not in prompt
     assert counts["document_tokens"] == len(make_tokenizer().encode(DOCUMENT, add_special_tokens=False))
-    row, _ = answer(tmp_path, model, eval_mode="direct", engine_max_len=40, out="other")
+    row, _, _ = asked(tmp_path, model, eval_mode="direct", engine_max_len=40, out="other")
     assert (row.failure, row.scores["sub_em"]) == ("long_prompt", 0.0)
 
 
-def test_rag_shows_the_best_passages_in_reading_order(tmp_path, model):
-    row, prompt = answer(tmp_path, model, eval_mode="rag:bm25:2")
-    assert "Carla has the key" in prompt and prompt.count("has the key number") == 2
+@pytest.mark.parametrize("mode,most", [("rag", 10), ("rag:3", 3), ("rag:bm25:2", 2)])
+def test_rag_shows_the_best_passages_in_reading_order(mode, most, tmp_path, model):
+    row, (prompt,), _ = asked(tmp_path, model, eval_mode=mode)
+    assert "Carla has the key" in prompt and prompt.count("has the key number") == most
     assert prompt.index("Document 1:") < prompt.index("Document 3:")
-    assert (row.counts["passages"], row.counts["retrieved"]) == (12, 2)
-
-
-@pytest.mark.parametrize("mode,most", [("rag", 10), ("rag:bm25", 10), ("rag:3", 3), ("rag:bm25:3", 3)])
-def test_rag_is_bm25_and_ten_passages_unless_said_otherwise(mode, most, tmp_path, model):
-    row, _ = answer(tmp_path, model, eval_mode=mode)
-    assert row.counts["retrieved"] == most and row.failure is None
+    assert (row.counts["passages"], row.counts["retrieved"], row.failure) == (12, most, None)
 
 
 @pytest.mark.parametrize("mode,other", [("direct", "rag"), ("rag", "direct")])
 def test_a_mode_may_be_worded(tmp_path, model, mode, other):
-    (tmp_path / "p.yaml").write_text(
-        f"{mode}: 'READ {{section}} THEN {{problem}} NOW'\n{other}: 'not {{section}} {{problem}}'"
-    )
-    eval_mode = "rag:bm25:10" if mode == "rag" else mode
-    _, prompt = answer(tmp_path, model, eval_mode=eval_mode, mem_prompts=str(tmp_path / "p.yaml"))
-    assert "READ Document 1:" in prompt and f" THEN {QUESTION} NOW" in prompt
-    assert "Solve the problem" not in prompt and "not " not in prompt
+    (prompts := tmp_path / "p.yaml").write_text(
+        f"{mode}: 'READ {{section}} THEN {{problem}} NOW'\n{other}: 'not {{section}} {{problem}}'")
+    _, (prompt,), _ = asked(tmp_path, model, eval_mode=mode, mem_prompts=str(prompts))
+    assert "READ Document 1:" in prompt and f" THEN {QUESTION} NOW" in prompt and "not " not in prompt
 
 
 # --- RULER's prefix, example and limit ------------------------------------------------------------------------------
 
-RULER = EvalQuestion("vt_8192", "0", "Which?", ("A",), "vt", "string_match_all", "They are:", "Solved.", 30)
-
-
-@pytest.mark.parametrize("task,thinks,used", [
-    ("ruler", False, ("They are:", "Solved.", 30)), ("ruler", True, ("", "Solved.", 0)), ("qa", False, ("", "", 0)),
-])
-def test_what_of_a_row_is_used(task, thinks, used):
-    asked = as_asked(RULER, load_task(task), thinks=thinks)
-    assert (asked.answer_prefix, asked.example, asked.tokens_to_generate) == used
-
-
-ROW = {"answers": ["red", "blue"], "metric": "string_match_all", "task": "vt", "context": "The key is red.",
-       "input": "Which?", "answer_prefix": "They are:", "example": "Solved: green.\n", "tokens_to_generate": 3}
-
-
-def last_turn(tmp_path, model, context=ROW["context"], **settings):
-    """The row of one question of RULER, its prompts, and the last reply's budget."""
-    (tmp_path / "eval_vt_8192.json").write_text(json.dumps([entry(0, **ROW | {"context": context})]))
-    router = FakeRouter(default=encode("red"))
-    output = evaluate(tmp_path, model, router, ("vt_8192",), **settings)
-    shown = [make_tokenizer().decode(r["token_ids"]) for r in turns_asked(router)]
-    return read_rows(output, "vt_8192")[0], shown, turns_asked(router)[-1]["sampling_params"]["max_tokens"]
+RULER = {"answers": ["red", "blue"], "metric": "string_match_all", "task": "vt", "context": "The key is red.",
+         "input": "Which?", "answer_prefix": "They are:", "example": "Solved: green.\n", "tokens_to_generate": 3}
 
 
 @pytest.mark.parametrize("mode", ["recurrent", "direct", "rag:bm25:3"])
-def test_ruler_s_way_in_every_mode(mode, tmp_path, model):
-    row, shown, budget = last_turn(tmp_path, model, eval_mode=mode, mem_chunk_tokens=64)
-    assert shown[-1].endswith("assistant\n<think>\n\n</think>\n\nThey are:") and budget == 3
-    assert row.response == row.prediction == "red" and row.scores["ruler"] == 0.5
-    assert sum("Solved: green." in prompt for prompt in shown) == 1
+@pytest.mark.parametrize("thinks", [False, True])
+def test_ruler_s_way_in_every_mode(mode, thinks, tmp_path, model):
+    """A model that thinks gets neither prefix nor limit."""
+    row, shown, budget = asked(tmp_path, model, "vt_8192", RULER, eval_mode=mode, mem_chunk_tokens=64,
+                               mem_thinking=thinks)
+    assert shown[-1].endswith("assistant\n" if thinks else "assistant\n<think>\n\n</think>\n\nThey are:")
+    assert budget == (16 if thinks else 3) and sum("Solved: green." in prompt for prompt in shown) == 1
     assert not any("They are:" in prompt for prompt in shown[:-1])
+    assert row.response == row.prediction == "it is \\boxed{red}" and row.scores["ruler"] == 0.5
 
 
-def test_a_model_that_thinks_gets_neither_prefix_nor_limit(tmp_path, model):
-    _, shown, budget = last_turn(tmp_path, model, eval_mode="direct", mem_thinking=True)
-    assert shown[-1].endswith("assistant\n") and budget == 16 and "Solved" in shown[-1]
-
-
-def test_a_document_that_does_not_fit_leaves_room_for_prefix_and_reply(tmp_path, model):
-    row, _, _ = last_turn(tmp_path, model, "red key " * 200, eval_mode="direct", engine_max_len=200)
-    assert row.counts["prompt_tokens"] + 3 == 200 and row.counts["dropped_tokens"] > 0
+def test_read_in_another_way_nothing_of_it_is_used(tmp_path, model):
+    _, shown, budget = asked(tmp_path, model, "vt_8192", RULER, eval_mode="direct", task="ruler",
+                             task_args="answer=the_answer_is")
+    assert budget == 16 and not any(part in shown[-1] for part in ("They are", "Solved"))

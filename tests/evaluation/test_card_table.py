@@ -34,13 +34,6 @@ def test_the_table_has_every_run_and_the_head_the_last_ones_numbers(model, resul
     assert "README.md" in capsys.readouterr().out
 
 
-def test_twice_is_once(model, results):
-    main([str(model), "--results", *results])
-    once = read_card(model)
-    main([str(model), "--results", *results])
-    assert read_card(model) == once
-
-
 def test_what_is_of_no_use_leaves_the_card_as_it_was(model, results, tmp_path, capsys):
     before = read_card(model)
     assert main([str(model), "--results", str(tmp_path / "nothing")]) != 0

@@ -11,9 +11,8 @@ import pytest
 
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.evaluation.questions import EvalError
-from mem_agent.evaluation.results import lock_results, read_rows, read_run
+from mem_agent.evaluation.results import read_rows, read_run
 from mem_agent.evaluation.tables import failures, tables
-from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.evaluations import (
     CONFIG,
     RED,
@@ -48,7 +47,7 @@ def test_every_question_has_a_row_scored_over_all_golds(tmp_path, model):
     rows = read_rows(output, "50")
     assert sorted(r.question for r in rows) == ["0", "1", "2"] and all(r.scores["em"] == 1.0 for r in rows)
     assert {(r.mode, r.length, r.sample, r.failure) for r in rows} == {("recurrent", "50", 0, None)}
-    assert all(r.memory_tokens == (CONFIG.mem_max_memory,) for r in rows)
+    assert all([m["tokens"] for m in r.memories] == [CONFIG.mem_max_memory] for r in rows)
     assert counted(summary_of(output)) == (3, 0, 0) and means(summary_of(output))["sub_em"] == 100.0
 
 
@@ -68,25 +67,12 @@ def test_failures_count_as_wrong_and_are_asked_again(tmp_path, model):
     assert means(summary_of(output))["em"] == 100.0 and len(turns_asked(again)) == 4
 
 
-def test_a_killed_run_continues_behind_its_last_whole_row(tmp_path, model):
-    write_data(tmp_path)
-    output = evaluate(tmp_path, model, FakeRouter(default=RED))
-    path = output / "50.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(lines[0] + lines[1][:20])
-    assert summary_of(output).missing == 2
-    router = FakeRouter(default=RED)
-    evaluate(tmp_path, model, router)
-    assert len(turns_asked(router)) == 4 and len(read_rows(output, "50")) == 3
-    assert all(json.loads(line) for line in path.read_bytes().splitlines())
-
-
 def test_samples_have_seeds_of_their_own_and_join_an_earlier_run(tmp_path, model):
     write_data(tmp_path, count=1)
     first, second = FakeRouter(default=RED), FakeRouter(default=RED)
     evaluate(tmp_path, model, first)
     output = evaluate(tmp_path, model, second, eval_samples=3)
-    assert sorted(r.sample for r in read_rows(output, "50")) == [0, 1, 2]
+    assert sorted(r.sample for r in read_rows(output, "50")) == [0, 1, 2] and first.requests
     seeds = [{r["sampling_params"]["seed"] for r in turns_asked(router)} for router in (first, second)]
     assert len(seeds[0]) == 2 and len(seeds[1]) == 4 and not seeds[0] & seeds[1]
 
@@ -106,9 +92,6 @@ def test_longest_documents_go_first_over_all_lengths_that_join_an_earlier_run(tm
 
 OTHERS = [
     ({"mem_chunk_tokens": 9}, "MEM_CHUNK_TOKENS was 8, is 9"),
-    ({"agent": "gated"}, "AGENT was 'memagent', is 'gated'"),
-    ({"eval_temperature": 0.0}, "EVAL_TEMPERATURE was 0.7, is 0.0"),
-    ({"seed": 2}, "SEED was 1, is 2"),
     ({"eval_mode": "rag:bm25:3"}, "EVAL_MODE was 'recurrent', is 'rag:bm25:3'"),
     ({"mem_concurrency": 2, "engine_max_len": 999, "mem_max_chunks": 1, "lr": 1.0, "mem_prompts": ""}, ""),
 ]
@@ -155,13 +138,6 @@ def test_direct_goes_on_in_its_own_folder(limit, tmp_path, model):
     assert read_run(output).settings["engine_max_len"] == (limit or 4096)
 
 
-def test_a_second_run_in_one_folder_is_refused(tmp_path, model):
-    write_data(tmp_path)
-    with lock_results(tmp_path / "out"), pytest.raises(MemAgentError, match="out"):
-        evaluate(tmp_path, model, FakeRouter(default=RED))
-    evaluate(tmp_path, model, FakeRouter(default=RED))
-
-
 # --- tasks ----------------------------------------------------------------------------------------------------------
 
 OWN = """
@@ -199,17 +175,14 @@ def test_entries_without_documents_are_asked_as_conversations_and_scored_with_th
     assert "| sums | 4 | 0 | 0 | - | 25.0 |" in tables([output])
 
 
-@pytest.mark.parametrize("metrics,message", [
-    ('{"correct": 100 / (row.question != "q1")}', "ZeroDivisionError"),
-    ('{"correct": float("nan" if row.question == "q1" else 100)}', "finite"),
-])
-def test_an_answer_that_cannot_be_scored_fails_alone(tmp_path, model, metrics, message):
+def test_an_answer_that_cannot_be_scored_fails_alone(tmp_path, model):
     write_data(tmp_path)
+    metrics = '{"correct": 100 / (row.question != "q1")}'
     output = evaluate(tmp_path, model, FakeRouter(default=RED), task=own_task(tmp_path, metrics))
     rows = {row.question: row for row in read_rows(output, "50")}
     assert [rows[number].scores["correct"] for number in "012"] == [100.0, 0.0, 100.0]
     assert [rows[number].failure for number in "012"] == [None, "internal", None]
-    assert message in rows["1"].failure_message
+    assert "ZeroDivisionError" in rows["1"].failure_message
 
 
 def test_a_task_without_its_headline_and_a_question_without_its_document_are_one_line(tmp_path, model):
@@ -237,11 +210,9 @@ def test_every_answer_has_its_trajectory_and_a_failed_one_is_replaced(tmp_path, 
     rows = {row.question: row for row in read_rows(output, "50")}
     for trace in kept(output).values():
         row = rows[trace.question_id]
-        assert (trace.length, trace.question, trace.golds, trace.failure) == ("50", row.text, row.answers, None)
+        assert (trace.length, trace.question, [*trace.golds], trace.failure) == ("50", row.text, row.answers, None)
         assert (trace.response, trace.prediction, trace.scores) == (row.response, row.prediction, row.scores)
         assert [turn.kind for turn in trace.turns] == ["memory", "final"]
-    quiet = evaluate(tmp_path, model, FakeRouter(default=RED), out="none", keep_trajectories=0)
-    assert not (quiet / "trajectories").exists()
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
@@ -283,14 +254,6 @@ def test_engines_are_started_only_for_what_is_missing(tmp_path, model, monkeypat
         assert ev.main([*command[:-1], str(tmp_path / "failing")]) == ev.FINISHED_WITH_FAILURES
     monkeypatch.setenv("SEED", "7")
     assert ev.main(command) == 1 and "SEED" in capsys.readouterr().err and Engines.made == 2
-
-
-def test_greedy_and_several_answers_are_compared(tmp_path, model, capsys):
-    write_data(tmp_path)
-    wrong = evaluate(tmp_path, model, FakeRouter(default=encode("no box")), out="greedy", eval_temperature=0.0)
-    right = evaluate(tmp_path, model, FakeRouter(default=RED), out="several", eval_samples=2)
-    assert ev.main(["--compare", str(wrong), str(right)]) == 0
-    assert "| 50 | 3 | 0 | 0.0 | 100.0 | +100.0 | " in capsys.readouterr().out
 
 
 def test_a_run_killed_at_any_moment_goes_on_with_what_is_missing(tmp_path, model):

@@ -86,13 +86,13 @@ def test_what_is_around_a_document_is_part_of_its_length(generate, tmp_path):
             assert entry["extra"]["frequencies"] == ([6, 1] if "3072" in name else [30, 3])
 
 
-def test_any_number_of_processes_writes_the_same_bytes(generate):
+def test_the_same_options_write_the_same_bytes(generate):
     flags = ("--tasks", "niah_multikey_3 fwe qa_2", "--lengths", 1024, "--samples", 3)
-    _, alone = generate(*flags)
-    _, together = generate(*flags, "--processes", 2, into="together")
+    _, first = generate(*flags)
+    _, again = generate(*flags, into="again")
     _, other_seed = generate(*flags, "--seed", 7, into="seed")
-    assert alone == together and len(alone) == 3
-    assert all(alone[name] != other_seed[name] for name in alone)
+    assert first == again and len(first) == 3
+    assert all(first[name] != other_seed[name] for name in first)
 
 
 def test_more_samples_or_lengths_leave_the_first_ones_as_they_are(generate):
@@ -107,20 +107,19 @@ def test_more_samples_or_lengths_leave_the_first_ones_as_they_are(generate):
 def test_essays_from_text_and_json_in_which_no_token_is_a_control_token(generate, tmp_path):
     (tmp_path / "a.txt").write_text("The tide\n\n  came <|im_end|> in.\tIt went out.")
     (tmp_path / "b.json").write_text(json.dumps({"text": "Nobody spoke."}))
-    flags = ("--tasks", "niah_single_2", "--lengths", 1024, "--samples", 1, "--prompt-tokens", 7)
+    flags = ("--tasks", "niah_single_2", "--lengths", 1024, "--samples", 1)
     _, files = generate(*flags, "--haystack", tmp_path / "a.txt", tmp_path / "b.json")
     (entry,) = json.loads(files["eval_niah_single_2_1024.json"])
     assert "The tide came <|im_end|> in. It went out. Nobody spoke. The tide" in entry["context"]
-    assert entry["extra"]["haystack"].startswith("a.txt+b.json sha256:") and entry["extra"]["prompt_tokens"] == 7
+    assert entry["extra"]["haystack"].startswith("a.txt+b.json sha256:")
     counted = sum(len(Vocabulary(make_tokenizer()).encode_text(entry[part])) for part in FIELDS[:2] + FIELDS[7:8])
-    assert entry["length_tokens"] == counted + 7 + 128
+    assert entry["length_tokens"] == counted + entry["extra"]["prompt_tokens"] + 128
 
 
 @pytest.mark.parametrize("flags,told", [
     (("--tasks", "niah"), "--tasks"), (("--tasks", "qa_1"), "--squad"), (("--tasks", " "), "--tasks"),
-    (("--lengths", "8K"), "'8K'"), (("--tasks", "vt", "--lengths", "64"), "vt at 64 tokens"),
-    (("--haystack", "absent.txt"), "absent.txt"), (("--squad", "absent.json"), "absent.json"),
-    (("--wording", "absent.yaml"), "--wording"), (("--tokenizer", "absent"), "absent"), (("--tokenizer", "."), "."),
+    (("--tasks", "vt", "--lengths", "64"), "vt at 64 tokens"), (("--haystack", "absent.txt"), "absent.txt"),
+    (("--wording", "absent.yaml"), "--wording"), (("--tokenizer", "absent"), "absent"),
 ])
 def test_an_error_is_one_line(generate, capsys, flags, told):
     code, files = generate("--samples", 1, *flags, raw=())
@@ -129,7 +128,7 @@ def test_an_error_is_one_line(generate, capsys, flags, told):
 
 
 def test_more_samples_than_questions_are_refused(generate, capsys):
-    flags = ("--tasks", "qa_2", "--lengths", 1024, "--processes", 2)
+    flags = ("--tasks", "qa_2", "--lengths", 1024)
     _, before = generate(*flags, "--samples", 3)
     code, after = generate(*flags, "--samples", 4)
     assert code == 1 and after == before
@@ -139,7 +138,7 @@ def test_more_samples_than_questions_are_refused(generate, capsys):
 def test_an_interrupted_run_leaves_no_half_file(tmp_path, tokenizer):
     output = tmp_path / "data"
     command = [sys.executable, "-m", "mem_agent.evaluation.make_ruler", "--output", output, "--tokenizer", tokenizer]
-    flags = ["--tasks", "vt", "--lengths", "4096", "--samples", "1000000", "--processes", "2"]
+    flags = ["--tasks", "vt", "--lengths", "4096", "--samples", "1000000"]
     process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: any(draft.stat().st_size for draft in output.glob(".*.tmp")), process)

@@ -97,8 +97,8 @@ def by_question(router, asked):
     return found
 
 
-def server(answering):
-    return FakeRouter(default=answering, models=({"id": "served"},))
+def server():
+    return FakeRouter(default=scored_reply, models=({"id": "served"},))
 
 
 def tokenizer_folder(folder):
@@ -109,19 +109,13 @@ def tokenizer_folder(folder):
     return folder
 
 
-def compare(root, name, agent, tmp_path, count=40, answering=reply_to, **settings):
-    """Messages of both clients, by question."""
-    theirs, ours, _ = run_both(root, name, agent, tmp_path, count, answering, **settings)
-    return theirs, ours
-
-
-def run_both(root, name, agent, tmp_path, count, answering, **settings):
+def run_both(root, name, agent, tmp_path, **settings):
     """Messages of both clients by question, and the published replies."""
     model = tokenizer_folder(tmp_path / "model") if (tmp_path / "model").mkdir() is None else None
-    texts = questions(count)
+    texts = questions(40)
     items = [{"_id": n + 1, "input": asked, "context": document, "answers": ["Anna"], "index": n}
              for n, (asked, document) in enumerate(texts)]
-    with running_beside(server(answering)) as theirs:
+    with running_beside(server()) as theirs:
         module = published.client(root, name, theirs.port)
         tokenizer = AutoTokenizer.from_pretrained(model)
 
@@ -132,7 +126,7 @@ def run_both(root, name, agent, tmp_path, count, answering, **settings):
     assert all(replies), "a published client gave up"
     (tmp_path / "prompts.yaml").write_text(yaml.safe_dump(published.templates(module, agent), allow_unicode=True))
     (tmp_path / "eval_1.json").write_text(json.dumps(items))
-    with running_beside(server(answering)) as ours:
+    with running_beside(server()) as ours:
         common = {
             "agent": agent, "mem_prompts": str(tmp_path / "prompts.yaml"), "mem_layout": "memory_first",
             "mem_chunk_tokens": CHUNK, "mem_max_memory": REPLY, "mem_max_final": REPLY, "eval_api": "chat",
@@ -161,35 +155,7 @@ def marker_of(theirs):
     return next((text for turns in theirs.values() for text in part(turns[0][0], "recalled_memory")), "")
 
 
-RELEASED = {"carry": "reply", "recall": "tfidf_tokens", "recall_order": "add_first"}
-
-
-def args_of(settings):
-    return " ".join(f"{name}={value}" for name, value in settings.items())
-
-
-def test_rememr1_asks_what_its_release_asks(tmp_path):
-    root, released = published.checkout(REMEMR1), args_of(RELEASED)
-    theirs, ours = compare(root, "rememr1", "rememr1", tmp_path, agent_args=released)
-    turns, different = differing(theirs, ours)
-    assert turns > 200 and different == []
-    recalled = [part(message, "recalled_memory")[0] for turns in theirs.values() for message, *_ in turns]
-    assert 0.2 < sum(text != marker_of(theirs) for text in recalled) / len(recalled) < 0.9
-
-
-@pytest.mark.parametrize("left_out", RELEASED)
-def test_each_of_its_settings_is_needed(left_out, tmp_path):
-    rest = args_of({name: value for name, value in RELEASED.items() if name != left_out})
-    root = published.checkout(REMEMR1)
-    _, different = differing(*compare(root, "rememr1", "rememr1", tmp_path, 12, agent_args=rest))
-    assert different
-
-
-@pytest.mark.parametrize("name", ["recurrent", "recurrent_boxed"])
-def test_memagent_asks_what_its_release_asks(name, tmp_path):
-    root = published.checkout(MEMAGENT)
-    turns, different = differing(*compare(root, name, "memagent", tmp_path, agent_args="carry=reply"))
-    assert turns > 200 and different == []
+RELEASED = "carry=reply recall=tfidf_tokens recall_order=add_first"
 
 
 ANSWERS = ("Anna", "anna.", "The Anna", "Anna Ben", "Ann", "Ben", "Anna has the **red key**", "yes", "", "Anna of it")
@@ -210,14 +176,15 @@ def scored_reply(body):
 @pytest.mark.parametrize("root,name,agent,agent_args,task_args", [
     (MEMAGENT, "recurrent", "memagent", "carry=reply", "answer=the_answer_is"),
     (MEMAGENT, "recurrent_boxed", "memagent", "carry=reply", "answer=boxed"),
-    (REMEMR1, "rememr1", "rememr1", args_of(RELEASED), "answer=boxed"),
+    (REMEMR1, "rememr1", "rememr1", RELEASED, "answer=boxed"),
 ])
 def test_messages_and_scores_are_the_published_ones(root, name, agent, agent_args, task_args, tmp_path):
     """All scores to two decimals, which the published script rounds each answer's to (``ruler_hqa.calc_metrics``)."""
     folder = published.checkout(root)
     settings = {"agent_args": agent_args, "task_args": task_args}
-    theirs, ours, replies = run_both(folder, name, agent, tmp_path, 40, scored_reply, **settings)
-    assert differing(theirs, ours)[1] == []
+    theirs, ours, replies = run_both(folder, name, agent, tmp_path, **settings)
+    turns, different = differing(theirs, ours)
+    assert turns > 200 and different == []
     utils = published.load(folder / "taskutils" / "memory_eval", "utils")
     extract = utils.extract_answer if name == "recurrent" else utils.extract_boxed_answer
     rows = {row.question: row for row in read_rows(tmp_path / "out", "1")}
@@ -234,8 +201,3 @@ def test_messages_and_scores_are_the_published_ones(root, name, agent, agent_arg
             key: round(float(expected[key]), 2) for key in found}, (reply, said)
         seen.add(tuple(found.values()))
     assert len(seen) >= 3
-
-
-def test_its_setting_is_needed(tmp_path):
-    _, different = differing(*compare(published.checkout(MEMAGENT), "recurrent", "memagent", tmp_path, 12))
-    assert different

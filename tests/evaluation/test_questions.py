@@ -34,7 +34,7 @@ def test_bad_data_names_file_and_entry(tmp_path, content, message):
 def test_what_an_entry_may_leave_out(tmp_path):
     write(tmp_path, [{"context": "c", "input": "q", "answers": [1995]}, WHOLE | {"index": "x7"}])
     first, second = (entry.question for entry in load_questions(tmp_path, "50"))
-    assert (first.id, first.answers, first.task, first.metric) == ("0", ("1995",), "", "") and second.id == "x7"
+    assert (first.id, first.answers, first.task, first.metric) == ("0", ["1995"], "", "") and second.id == "x7"
 
 
 def test_a_conversation_with_fields_of_its_task(tmp_path):

@@ -73,22 +73,6 @@ def test_nothing_of_a_nominal_length_is_cut(made, tmp_path):
     assert budgets == {30, 32, 50, 120, 128}
 
 
-def test_whole_replies_by_hand(made, tmp_path):
-    """The first half of the answers, rounded up, in capitals, behind words: that share of all, and one of any."""
-    def half(entry):
-        return entry["answers"][: (len(entry["answers"]) + 1) // 2]
-
-    output, _ = asked(made, tmp_path, lambda name, entry: "I think of " + ", ".join(half(entry)).upper() + ".")
-    for name in FILES:
-        rows = {row.question: row for row in read_rows(output, name)}
-        for entry in entries_of(made[0], name):
-            wanted = len(half(entry)) / len(entry["answers"]) if entry["metric"] == "string_match_all" else 1.0
-            assert rows[str(entry["index"])].scores["ruler"] == pytest.approx(wanted)
-    shares = {name.rpartition("_")[0]: means(summary_of(output, name))["ruler"] for name in FILES}
-    assert shares["niah_single_1"] == shares["qa_1"] == 100.0 and shares["niah_multivalue"] == 50.0
-    assert (shares["vt"], shares["cwe"]) == (pytest.approx(60.0), 50.0) and shares["fwe"] == pytest.approx(200 / 3)
-
-
 def published():
     """RULER's metric by task, and what it does to a reply first."""
     scripts = checkout("RULER_ROOT") / "scripts"

@@ -91,8 +91,3 @@ def test_failed_answers_are_listed_with_their_reason(tmp_path):
     rows = [plain_row("a"), plain_row("b", failure="timeout"), plain_row("b", sample=1, failure="timeout")]
     folder = write_folder(tmp_path / "r", rows)
     assert failures(folder, ["50"]) == ["50/b: timeout: timeout", "50/b#1: timeout: timeout"]
-
-
-def test_runs_of_one_name_are_told_apart_by_their_parents(tmp_path):
-    outputs = [write_folder(tmp_path / parent / "a|b", [plain_row("a")]) for parent in "xy"]
-    assert [line[:10] for line in accuracy_of(*outputs)[2:]] == ["| x/a\\|b |", "| y/a\\|b |"]

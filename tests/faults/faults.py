@@ -138,23 +138,26 @@ def observed_train() -> int:
     from mem_agent.rollout_client import Endpoint
     from mem_agent.serving.control import EngineClient
     from mem_agent.training import train
-    from mem_agent.training.log import RunLog
     from mem_agent.training.resume import Journal
     from mem_agent.training.rollouts import Rollouts
     from mem_agent.training.trainer import Trainer
 
     announcer, sampling = Announcer(), False
 
-    def enter(_: RunLog, phase: str) -> None:
-        nonlocal sampling
-        sampling = phase == "sampling"
-        announcer.begin(None)
+    def phase(samples: bool) -> Callable[..., None]:
+        def begin(_: Rollouts, number: Any, *rest: Any) -> None:
+            nonlocal sampling
+            sampling = samples
+            announcer.begin(number if samples else None)
+
+        return begin
 
     def say(moment: Moment) -> Callable[..., None]:
         return lambda *_, **__: announcer.announce(moment)
 
-    before(RunLog, "enter", enter)
-    before(Rollouts, "rollout", lambda _, number, first_group: announcer.begin(number))
+    before(Rollouts, "rollout", phase(True))
+    before(Rollouts, "sync", phase(False))
+    before(Rollouts, "evaluate_policy", phase(False))
     before(Endpoint, "parse_response",
            lambda *_: announcer.announce(Moment.SAMPLING if sampling else Moment.EVALUATION))
     before(Journal, "write", say(Moment.JOURNAL))

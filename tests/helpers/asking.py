@@ -63,7 +63,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Import this name into the test module that wants it."""
     folder = tmp_path_factory.mktemp("model")
     make_tokenizer().save_pretrained(folder)
-    (folder / "config.json").write_bytes(orjson.dumps({"max_position_embeddings": 4096}))
+    (folder / "config.json").write_bytes(orjson.dumps({"model_type": "llama", "max_position_embeddings": 4096}))
     return folder
 
 

@@ -24,7 +24,7 @@ RED = encode("it is \\boxed{red}")
 def make_model(folder, positions=2048):
     """What a client needs of a model: tokenizer and length."""
     make_tokenizer().save_pretrained(folder)
-    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": positions}))
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "max_position_embeddings": positions}))
     return folder
 
 

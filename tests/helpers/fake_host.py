@@ -40,10 +40,6 @@ MODELS = {
                     "num_key_value_heads": 8, "intermediate_size": 13824, "vocab_size": 152064,
                     "tie_word_embeddings": False, "max_position_embeddings": 32768},
 }
-SCRIPTLESS = {"qwen2.5-14b"}
-"""Models that neither host has a script for."""
-SIBLINGS = {"qwen3-4b-2507": "qwen3-4b"}
-"""Models whose sizes are those of another, whose script describes them."""
 ROW = '{"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}\n'
 ROTARY = {"rope_theta": 1000000.0, "rms_norm_eps": 1e-6}
 RECIPES = {
@@ -76,37 +72,13 @@ def make_model(folder: Path, name: str, **changes) -> Path:
 def make_host(root: Path, name: str = "slime", *, train: str = "", without: str = "") -> Path:
     """A checkout whose ``train.py`` is ``train``; ``without`` leaves a flag or a file out."""
     package = root / name
-    for folder in (package / "utils", package / "rollout", root / "scripts" / "models"):
-        folder.mkdir(parents=True)
+    (package / "utils").mkdir(parents=True)
     (package / "__init__.py").touch()
     flags = "\n".join(f'add("--{flag}")' for flag in FLAGS if flag != without)
     (package / "utils" / "arguments.py").write_text(flags)
-    for file in ("utils/dp_schedule.py", "rollout/fully_async_rollout.py"):
-        if file != without:
-            (package / file).touch()
-    actor = package / "backends" / "megatron_utils" / "actor.py"
-    actor.parent.mkdir(parents=True)
-    methods = (name for name in ("load_other_checkpoint", "_switch_model") if name != without)
-    actor.write_text("class Actor:\n" + "".join(f"    def {name}(self): ...\n" for name in methods))
     for driver in ("train.py", "train_async.py"):
         (root / driver).write_text(train)
-    for model, content in MODELS.items():
-        if model in SCRIPTLESS | SIBLINGS.keys():
-            continue
-        (root / "scripts" / "models" / f"{model}.sh").write_text(_model_script(content))
     return root
-
-
-def _model_script(content: dict) -> str:
-    flags = {"--num-layers": "num_hidden_layers", "--hidden-size": "hidden_size", "--vocab-size": "vocab_size",
-             "--ffn-hidden-size": "intermediate_size", "--num-attention-heads": "num_attention_heads",
-             "--num-query-groups": "num_key_value_heads"}
-    lines = ["--group-query-attention", *(f"{flag} {content[key]}" for flag, key in flags.items())]
-    lines += ["--norm-epsilon 1e-6", '--rotary-base "${MODEL_ARGS_ROTARY_BASE:-1000000}"']
-    lines += [f"--kv-channels {content['head_dim']}", "--qk-layernorm"] if content["model_type"] == "qwen3" else []
-    lines += ["--add-qkv-bias"] if content["model_type"] == "qwen2" else []
-    lines += [] if content["tie_word_embeddings"] else ["--untie-embeddings-and-output-weights"]
-    return "MODEL_ARGS=(\n   " + "\n   ".join(lines) + "\n)"
 
 
 def make_megatron(root: Path) -> Path:

@@ -1,12 +1,17 @@
 """Stages without Ray: the same workers, in this process."""
 
+import argparse
 import asyncio
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from mem_agent.memsifter import embed, run_stage
-from mem_agent.memsifter.files import open_table, read_batches
+from mem_agent.memsifter.files import read_batches
 from mem_agent.system.errors import MemAgentError
+
+HERE = argparse.Namespace(ray="local", workers=1, gpus=0.0, batch_size=8, limit=None)
+"""Options of a stage."""
 
 
 def without_ray(monkeypatch):
@@ -14,7 +19,7 @@ def without_ray(monkeypatch):
     monkeypatch.setattr(embed, "embedded", embedded)
 
 
-def ask(source, worker, cluster, concurrency, rows):
+def ask(source, worker, given, concurrency):
     async def asked():
         made = run_stage.RowWorker(*worker)
         tables = [pa.Table.from_batches([batch]) for batch in read_batches(source)]
@@ -26,9 +31,7 @@ def ask(source, worker, cluster, concurrency, rows):
         yield found["finished"][0]
 
 
-def embedded(texts, model, cluster):
-    worker = embed.TextWorker(model)
-    with open_table(texts) as file:
-        for batch in file.iter_batches(8):
-            found = worker({"text": batch["text"].to_pylist()})
-            yield found["text"], found["vector"]
+def embedded(texts, encoder, given):
+    for batch in pq.ParquetFile(texts).iter_batches(8):
+        found = embed.TextWorker(encoder)({"text": batch["text"].to_pylist()})
+        yield found["text"], found["vector"]

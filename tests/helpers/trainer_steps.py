@@ -1,4 +1,4 @@
-"""Rows to train on, and a program that trains on them, alone or as one of torchrun's ranks.
+"""Rows to train on, and a program that trains on them as one of several ranks.
 
 Run as ``python tests/helpers/trainer_steps.py MODEL OUT TP OTHER``: three steps, then a checkpoint in OUT, a
 fourth step; then a step from the run in OTHER, which one process wrote and whose newest checkpoint is damaged; and
@@ -8,6 +8,7 @@ fourth step; then a step from the run in OTHER, which one process wrote and whos
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 from pathlib import Path
@@ -53,6 +54,7 @@ def main(model: str, out: str, tp: int, other: str) -> None:
     from safetensors.torch import save_file
 
     from mem_agent.checkpoints import checkpoint
+    from mem_agent.tests.helpers.listeners import listeners
     from mem_agent.training import ranks
     from mem_agent.training.trainer import Trainer
 
@@ -74,6 +76,7 @@ def main(model: str, out: str, tp: int, other: str) -> None:
         save_file(exported, Path(out) / "exported.safetensors")
         result = {"steps": steps, "log_probs": log_probs, "one_row": one_row, "resumed": resumed, "alone": alone}
         result["taken_over"] = taken_over
+        result["addresses"] = [address for address, _ in listeners([os.getpid()])]
         (Path(out) / "result.json").write_text(json.dumps(result))
     else:
         assert exported == {}

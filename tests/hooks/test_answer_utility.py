@@ -98,23 +98,10 @@ def test_siblings_share_requests_also_those_on_their_way(run, rows, chat):
     told = rewards.metrics(HostArgs.of(args))
     assert told["answers/asked"] == len(sets) and told["answers/asked"] + told["answers/shared"] == 21
     assert told["answers/score@0"] == 0.0 and told["answers/score@2"] == 1.0
-    empty = [body for body in chat.bodies if "(none)" in asked(body)]
-    assert len(empty) == 1, "s_0 is asked once for a prompt"
-    seeds = [body["seed"] for body in chat.bodies]
-    assert len(set(seeds)) == len(seeds)
 
 
 def ranking_of(sample):
     return [int(word) for word in re.findall(r"\d+", sample.response)]
-
-
-def test_what_the_chat_model_is_shown_is_in_the_order_of_time_and_fits_the_budget(run, rows, chat):
-    score(run("budget=60"), [ranked(rows[0], naming(3, place=10), 0, 0)])
-    prompts = [asked(body) for body in chat.bodies]
-    assert all(prompt.count("<session") <= 3 for prompt in prompts) and len(prompts) == 4, "3 sessions of 20 tokens"
-    films = [[int(n) for n in re.findall(r"film (\d+)", prompt)] for prompt in prompts]
-    assert all(shown == sorted(shown) for shown in films)
-    assert "Where do I live?" in prompts[0]
 
 
 def test_what_is_no_ranking_is_worth_less_than_any_that_is_whatever_else_counts(run, rows, chat):
@@ -149,16 +136,6 @@ def test_a_failed_call_is_a_missing_value_and_never_a_score(run, rows, chat):
     assert [s.status.value for s in samples] == ["failed", "failed", "completed"]
     assert all(s.remove_sample for s in samples[:2]) and samples[2].reward == -2.0
     assert rollout_metrics(samples)["failed/answer_model"] == 2
-    chat.answer = reader  # a failure is not remembered
-    again = [ranked(rows[0], naming(3, place=p), p, 0) for p in (1, 2)]
-    assert score(run(), again) == pytest.approx([1.0, 0.6309], abs=5e-5)
-
-
-@pytest.mark.parametrize("settings", [{"args": "model=other"}, {}])
-def test_a_name_or_key_that_is_wrong_from_the_start_ends_the_run(run, rows, chat, settings):
-    chat.key = "" if settings else "right-key-12345"
-    with pytest.raises(ConfigError, match="REWARD=answer_utility"):
-        score(run(**settings), [ranked(rows[0], naming(3), 0, 0)])
 
 
 def test_a_key_reaches_the_server_and_no_record(run, rows, chat, monkeypatch, caplog):
@@ -172,24 +149,7 @@ def test_a_key_reaches_the_server_and_no_record(run, rows, chat, monkeypatch, ca
     assert "failed" in written and "secret" not in written
 
 
-@pytest.mark.parametrize("change", [{"history_id": "0" * 16}, {"answers": []}])
-def test_a_row_that_cannot_be_asked_about_fails_alone(run, rows, change):
-    samples = [ranked({**rows[0], **change}, naming(3), 0, 0), ranked(rows[1], naming(11), 1, 1)]
-    score(run(), samples)
-    assert [s.status.value for s in samples] == ["failed", "completed"]
-
-
 # --- scorers --------------------------------------------------------------------------------------------------------
-
-
-def test_a_judge_scores_the_answers(run, rows, chat):
-    def verdict(body, number):
-        _, judged, reply = asked(body).rpartition("Reply:")
-        return f'{{"score": {int("Lyon0" in reply)}}}' if judged else reader(body, number)
-
-    chat.answer = verdict
-    assert score(run("scorer=judge"), [ranked(rows[0], naming(3), 0, 0)]) == [1.0]
-    assert len(chat.bodies) == 2 * 7
 
 
 # --- warm-up --------------------------------------------------------------------------------------------------------
@@ -216,32 +176,6 @@ def test_the_warm_up_asks_nobody_and_ends_by_the_rollouts(run, rows, chat):
     ]
     told = rewards.metrics(HostArgs.of(args))
     assert (told["answers/alpha"], told["answers/beta"]) == (1.0, 0.0)
-
-
-def test_a_resumed_run_goes_on_as_if_it_had_not_ended(run, rows, chat):
-    whole = rollouts(run("beta=1 warmup=1 anneal=3"), rows[0], range(5))
-    resumed = []
-    for number in range(5):
-        rewards.RUNS.clear()
-        args = run("beta=1 warmup=1 anneal=3", save_path=run().save + "-resumed")
-        rewards.prepare(HostArgs.of(args), number)
-        resumed += rollouts(args, rows[0], [number])
-    assert resumed == whole
-
-
-def test_a_group_that_began_in_the_warm_up_ends_in_it(run, rows, chat):
-    args = run("beta=2 warmup=1 anneal=1")
-    early = ranked(rows[0], naming(3), 0, 7)
-    score(args, [early])  # sampled ahead
-    rollouts(args, rows[0], [0])
-    late = ranked(rows[0], naming(3, place=2), 1, 7)
-    score(args, [early, late], 1)
-    assert [parts(s) for s in (early, late)] == [{"ranking": 2.0}, {"ranking": pytest.approx(2 * 0.6309, abs=1e-4)}]
-
-
-def test_alpha_0_needs_no_chat_model(run, rows):
-    args = run("alpha=0 beta=1", answer_url="")
-    assert score(args, [ranked(rows[0], naming(3), 0, 0), ranked(rows[0], "no", 1, 0)], 0) == [1.0, -1.0]
 
 
 # --- settings -------------------------------------------------------------------------------------------------------

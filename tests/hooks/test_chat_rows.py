@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from mem_agent import rollout
-from mem_agent.agents.records import Message, Role
 from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks.sample import Sample
 from mem_agent.hooks.task_row import messages_before, question_of, reply_form
@@ -89,22 +88,6 @@ def test_a_conversation_is_asked_and_scored(checkpoint, task, prefix, evaluation
     data = custom_convert(args, [done])
     (tokens,), (length,) = data["tokens"], data["response_lengths"]
     assert tokens == [*router.requests[0]["token_ids"], *encode(RIGHT)] and length == len(encode(RIGHT))
-
-
-@pytest.mark.parametrize("agent", ["memagent", "single"])
-def test_what_the_reply_goes_on_from_holds_for_any_agent_and_in_training(checkpoint, agent):
-    metadata = {"context": "QWZJ", "ground_truth": ["4"]}
-    for prompt, more in [("2+2?", {"reply_prefix": "So "}), ([*ROW, PREFIX], {})]:
-        router, _ = run(checkpoint, sample(prompt, metadata=metadata | more), AGENT=agent)
-        assert shown(router)[-1].endswith("</think>\n\nSo ") and "Be brief" not in shown(router)[-1]
-
-
-def test_messages_as_the_agent_gets_them():
-    assert question_of(sample(ROW)) == question_of(sample([*ROW, PREFIX])) == "2+2?"
-    expected = (Message(Role.SYSTEM, "Be brief."), Message(Role.USER, "1+1?"),
-                Message(Role.ASSISTANT, "<answer>2</answer>"))
-    assert messages_before(sample(ROW)) == messages_before(sample([*ROW, PREFIX])) == expected
-    assert messages_before(sample("2+2?")) == messages_before(sample(ROW[3:])) == ()
 
 
 LONG = {"role": "user", "content": "why " * 600}

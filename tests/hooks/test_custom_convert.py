@@ -43,26 +43,6 @@ def test_a_failure_is_one_masked_row_outside_the_statistics(status):
     assert data["rewards"][0] == 0.5  # mean of 1 and 0, not of 1, 0 and 0
 
 
-def test_removed_samples_train_nothing_and_are_in_no_statistic():
-    """A stale trajectory is treated as a failed one."""
-    stale = trajectory(0, reward=1.0, remove_sample=True)
-    data = convert([stale, trajectory(1, reward=0.0), trajectory(2, reward=1.0)])
-    assert [sum(m) for m in data["loss_masks"]] == [0, 0, 3, 2, 3, 2]
-    assert data["rewards"][2:] == [-0.5, -0.5, 0.5, 0.5] and data["rollout_mask_sums"][:2] == [0, 0]
-    assert data["raw_reward"] == [1.0, 1.0, 0.0, 0.0, 1.0, 1.0]  # what hosts log is what was earned
-
-
-def test_group_of_one_and_equal_rewards_give_zero():
-    data = convert([trajectory(0, group=0), trajectory(1, group=1), trajectory(2, group=1)], {"ADV_STD": 1})
-    assert set(data["rewards"]) == {0.0}
-
-
-def test_truncated_marks_the_turn_that_was_cut():
-    one = trajectory(0)
-    one.train_metadata["turns"][0]["stop"] = "length"
-    assert convert([one])["truncated"] == [1, 0]
-
-
 def test_rows_of_each_step_are_padded_to_the_data_parallel_size():
     batch = [trajectory(i, group=i // 2, reward=i % 2, lengths=(2,) * (i + 1)) for i in range(4)]
     data = convert(batch, data_parallel_size=4, global_batch_size=2)  # steps of 3 and 7 rows
@@ -75,25 +55,12 @@ def counted(batch, settings=(), **args):
     return row_counts(SimpleNamespace(mem_agent=dict(settings), **args), batch)
 
 
-def test_rows_are_counted_as_they_are_made():
-    batch = [trajectory(i, group=i // 2, reward=i % 2, lengths=(2,) * (i + 1)) for i in range(4)]
-    batch[1] = trajectory(1, status="failed", lengths=(2, 2))
-    # Steps of 1 + 1 (the failure's placeholder) and 3 + 4 rows, each filled up to a multiple of 4.
-    assert counted(batch, data_parallel_size=4, global_batch_size=2) == {"rows": 4 + 8, "padding_rows": 2 + 1}
-    assert len(convert(batch, data_parallel_size=4, global_batch_size=2)["tokens"]) == 12
-
-
 def test_contract_call_with_attribute_less_args():
     """The hosts' own contract test: no args, two batch of another generate hook, no group, no log-probs."""
     batch = [Sample(index=i, reward=0.5, tokens=[i, i + 1], response_length=2, loss_mask=[1, 1],
                       status=Sample.Status.COMPLETED) for i in range(2)]
     data = custom_convert(type("Args", (), {})(), batch)
     assert KEYS - {"rollout_log_probs"} == set(data)
-
-
-def test_a_missing_reward_names_the_sample():
-    with pytest.raises(ConvertError, match=r"sample 5 .* without a reward"):
-        convert([trajectory(5, reward=None)])
 
 
 def of_other_hook(index=7, **fields):
@@ -108,16 +75,6 @@ def of_other_hook(index=7, **fields):
 def test_a_sample_of_another_hook_that_cannot_be_a_row_is_named(samples):
     with pytest.raises(ConvertError, match="7"):
         convert(samples)
-
-
-def test_dict_rewards_use_the_hosts_key():
-    assert convert([trajectory(0, reward={"score": 1.0})], reward_key="score")["raw_reward"][0] == 1.0
-
-
-def test_missing_rollout_ids_are_fresh_and_unique():
-    batch = [trajectory(i, lengths=(1,)) for i in range(3)]
-    batch[0].index = batch[2].index = None
-    assert len(set(convert(batch)["rollout_ids"])) == 3
 
 
 @settings(max_examples=80)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from mem_agent.config import Config, ConfigError
-from mem_agent.hooks.host import HostArgs, embedded_args
+from mem_agent.hooks.host import HostArgs
 from mem_agent.rollout_client import Dialect, Endpoint
 
 
@@ -42,10 +42,6 @@ HOSTS = {
         {"vllm_router_ip": "10.0.0.1", "vllm_router_port": 8000, "vllm_max_model_len": None,
          "rollout_max_context_len": 7000},
         Endpoint(Dialect.VLLM, "http://10.0.0.1:8000", 7000)),
-    "slime, with a length that nobody says": (
-        {"sglang_router_ip": "::1", "sglang_router_port": 1, "sglang_context_length": None,
-         "rollout_max_context_len": None},
-        Endpoint(Dialect.SGLANG, "http://[::1]:1", 0)),
 }
 
 
@@ -60,29 +56,17 @@ def test_each_host_is_read_under_its_own_names(names, endpoint):
 
 
 ROWS = [
-    ({}, 1),
-    ({"data_parallel_size": 4}, 4),
     ({"data_parallel_size": 4, "use_dynamic_batch_size": False, "micro_batch_size": 3}, 12),
     ({"data_parallel_size": 4, "use_dynamic_batch_size": True, "micro_batch_size": 3}, 4),
     ({"data_parallel_size": 2, "virtual_pipeline_model_parallel_size": 2, "pipeline_model_parallel_size": 3}, 6),
     ({"virtual_pipeline_model_parallel_size": 2, "pipeline_model_parallel_size": 3,
       "microbatch_group_size_per_vp_stage": 5}, 5),
-    ({"virtual_pipeline_model_parallel_size": 1, "pipeline_model_parallel_size": 3}, 1),
 ]
 
 
 @pytest.mark.parametrize("args,multiple", ROWS)
 def test_rows_of_a_step_are_a_multiple_of_what_the_scheduler_divides(args, multiple):
     assert of(mem_agent={}, **args).row_multiple == multiple
-
-
-def test_the_embedded_host_speaks_the_same_names():
-    endpoint = Endpoint(Dialect.VLLM, "http://x", 9)
-    config = Config(hf_ckpt="/m", train_data="/t", save_path="/runs/x", rollout_batch_size=2, n_samples_per_prompt=3)
-    host = HostArgs.of(embedded_args(config, endpoint))
-    assert (host.config, host.router) == (config, endpoint)
-    assert (host.hf_checkpoint, host.prompt_data, host.save) == ("/m", "/t", "/runs/x")
-    assert (host.step_trajectories, host.row_multiple) == (6, 1)
 
 
 @pytest.mark.parametrize("dialect,asynchronous,salted", [("vllm", 1, True), ("vllm", 0, False), ("sglang", 1, False)])

@@ -3,13 +3,14 @@
 import pytest
 
 from mem_agent.config import Config, ConfigError
-from mem_agent.hooks.plugins import IGNORED, refuse_ignored
+from mem_agent.hooks.plugins import EMBEDDED, OF_HOSTS, refuse_ignored
 
 SET = {"fully_async": True, "host_root": "/slime", "host_args": "--x 1", "engine_args": "--max-num-seqs 4",
        "train_dtype": "bfloat16"}
 
 
-@pytest.mark.parametrize(("host", "name"), [(host, name) for host, names in IGNORED.items() for name in names])
+@pytest.mark.parametrize(("host", "name"), [
+    *(("local", name) for name in OF_HOSTS), *(("slime", name) for name in EMBEDDED)])
 def test_a_setting_that_the_host_does_not_read_is_refused(host, name):
     refuse_ignored(Config(), host)
     config = Config(**{name: SET.get(name, 2)})

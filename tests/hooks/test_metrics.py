@@ -1,12 +1,10 @@
 """Numbers of a rollout: by hand for two documents, by turn in doubling ranges, and for every mix of Samples."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from mem_agent.hooks.metrics import find_golds, rollout_metrics, turn_range
+from mem_agent.hooks.metrics import find_golds, rollout_metrics
 from mem_agent.hooks.sample import MemoryRecord
-from mem_agent.tests.helpers.samples import foreign, trajectory, turn
+from mem_agent.tests.helpers.samples import trajectory, turn
 
 
 def written(golds=(False, True), tokens=10, cached=0, group=0, reward=1.0, status="completed", **fields):
@@ -42,13 +40,6 @@ def test_two_documents_by_hand():
     }
 
 
-@given(st.integers(1, 10**6))
-@settings(max_examples=50)
-def test_a_range_holds_its_turn(number):
-    bounds = [int(part) for part in turn_range(number).removeprefix("turn_").split("-")]
-    assert bounds[0] <= number <= bounds[-1] < 2 * bounds[0]
-
-
 @pytest.mark.parametrize(
     "golds,text,found",
     [
@@ -72,29 +63,6 @@ def test_only_trajectories_that_ended_by_themselves_are_in_the_means():
     metrics = rollout_metrics(samples)
     assert (metrics["trajectories"], metrics["failed/timeout"], metrics["aborted"]) == (4, 1, 1)
     assert metrics["reward"] == 0.5 and metrics["turns"] == 2.0 and metrics["gold_in_memory/last"] == 0.5
-
-
-def test_dict_rewards_are_read_by_the_hosts_keys():
-    samples = [written(reward={"score": 1.0, "test": 0.0}), written(reward={"score": 0.0, "test": 0.0})]
-    assert rollout_metrics(samples, "score")["reward"] == 0.5
-    assert rollout_metrics(samples, "score")["mixed_groups"] == 1.0
-    assert rollout_metrics(samples, "test")["reward"] == 0.0
-
-
-def test_samples_of_another_hook_count_with_their_reward_only():
-    samples = [written(reward=1.0), foreign(reward=0.0), foreign(reward=None), foreign("failed"),
-               foreign(reward=0.0, train_metadata={"turns": 3})]
-    metrics = rollout_metrics(samples)
-    assert metrics["trajectories"] == 5 and metrics["failed/unknown"] == 1
-    assert metrics["reward"] == 1 / 3  # 1, 0 and 0; the sample without a reward is in no mean
-    assert metrics["turns"] == 3.0
-
-
-def test_without_a_trajectory_that_ended_only_the_counts_are_left():
-    nothing = {"aborted": 0, "failed": 0, "truncated_answers": 0}
-    assert rollout_metrics([]) == {"trajectories": 0} | nothing
-    failed = written(status="failed", failure="timeout", reward=0.0)
-    assert rollout_metrics([failed]) == nothing | {"trajectories": 1, "failed": 1, "failed/timeout": 1}
 
 
 def test_accuracy_and_what_an_agent_counts_are_means_of_those_who_tell():

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from mem_agent import rollout
-from mem_agent.agents.records import StopReason
 from mem_agent.config import Config
 from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks import traces
@@ -16,7 +15,6 @@ from mem_agent.hooks.sample import Record, Sample, write_record
 from mem_agent.hooks.traces import Teller
 from mem_agent.rollout_client import Dialect, Endpoint, close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
-from mem_agent.tests.helpers.samples import foreign, trajectory
 from mem_agent.tests.helpers.scripted import QUESTION, VOCABULARY, read
 from mem_agent.tests.helpers.tiny_tokenizer import encode
 from mem_agent.traces.trace import Trace, TraceDocument, read_traces, trace_files
@@ -68,28 +66,6 @@ def test_a_turn_tells_what_it_was_shown_and_what_was_remembered_after_it(replies
     ] == expected
     assert [turn.reply for turn in trace.turns] == replies and not any(turn.prompt for turn in trace.turns)
     assert trace.response == "x" and trace.agent == settings.get("agent", "memagent")
-
-
-def test_a_section_that_was_not_read_is_empty_unless_a_sibling_read_it():
-    short, long = (Record.of(sample_of(read(replies, 3, agent="gated")))
-                   for replies in (["update\na", "finish", "x"], ["update\na", "skip", "skip", "x"]))
-    assert TELLER.document([short]).sections == ("QW", "ZR", "")
-    assert TELLER.document([short, long]).sections == ("QW", "ZR", "XY")
-    assert TELLER.document([short, long]).id == TELLER.document([long]).id != TELLER.document([short]).id
-    assert TELLER.document([Record.of(trajectory())]) is None
-
-
-def test_a_turn_in_words_of_its_own_is_kept_with_its_prompt():
-    document, trace = told(["x"], 0, agent="chat")
-    (only,) = trace.turns
-    assert document is None and only.prompt.startswith(f"user\n{QUESTION}\nassistant\n")
-
-
-def test_a_trajectory_that_was_broken_off_tells_the_memories_it_had():
-    _, trace = told(["a", ("part", StopReason.ABORT)])
-    told_of = [(turn.reply, turn.shown_memory, turn.memory) for turn in trace.turns]
-    assert told_of == [("a", "", "a"), ("part", "a", "")]
-    assert (trace.outcome, trace.turns[-1].stop) == ("aborted", "abort")
 
 
 # --- which are kept -----------------------------------------------------------------------------------------------
@@ -157,34 +133,6 @@ def test_older_rollouts_are_thinned_and_a_failure_is_counted(checkpoint, tmp_pat
     (tmp_path / "trajectories").rename(tmp_path / "moved")
     (tmp_path / "trajectories").write_text("in the way")
     assert [logged(number, args, samples) for number in range(2, 4)] == [0, 1]
-
-
-def test_what_is_not_trained_has_no_advantage(checkpoint, tmp_path):
-    args, samples = sampled(checkpoint, tmp_path, 1)
-    samples[1].remove_sample = True
-    logged(0, args, samples)
-    _, (_, removed) = traces_of(tmp_path, "rollout_000000")
-    assert removed.advantage is None and [turn.advantage for turn in removed.turns] == [None] * 3
-
-
-def test_failures_are_kept_and_samples_of_another_hook_are_not(checkpoint, tmp_path):
-    args, samples = sampled(checkpoint, tmp_path, 1)
-    failed = asyncio.run(rollout.generate(args, Sample(" ", group_index=0, index=9), {}))
-    logged(0, args, [*samples, failed, foreign(index=10, group_index=5, rollout_log_probs=[-0.1])])
-    (*_, last) = kept = traces_of(tmp_path, "rollout_000000")[1]
-    assert len(kept) == 3
-    assert (last.outcome, last.failure, last.reward, last.turns) == ("failed", "no_context", None, ())
-
-
-@pytest.mark.parametrize("settings", [{"keep_trajectories": 0}, {"loss": "sft"}], ids=str)
-def test_nothing_is_kept_where_nothing_is_to_be_or_nothing_was_sampled(checkpoint, tmp_path, settings):
-    args, samples = sampled(checkpoint, tmp_path, 1, keep_trajectories=settings.get("keep_trajectories", 2))
-    assert bool(samples[0].train_metadata["memories"][0]["text"]) == ("loss" in settings)
-    args.mem_agent = Config(**SETTINGS | {"save_path": str(tmp_path)} | settings)
-    traces.begin(HostArgs.of(args), 0)
-    custom_convert(args, samples)
-    traces.wait()
-    assert not (tmp_path / "trajectories").exists()
 
 
 def test_rollouts_and_evaluations_keep_within_their_bounds(checkpoint, tmp_path, monkeypatch):

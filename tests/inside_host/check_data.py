@@ -62,34 +62,6 @@ def test_shards_arrive_as_one_file_of_messages(tmp_path):
         assert question_of(samples[0]) == f"rank {numbers[0]}"
 
 
-def test_slices_shuffling_and_epochs(tmp_path):
-    one = source(tmp_path, "--rollout-shuffle", slice_="@[1:4]")
-    assert len(one) == 3
-    first, second = questions_of(one.get_samples(3)), questions_of(one.get_samples(3))
-    assert sorted(first) == sorted(second) == [1, 2, 3]
-
-
-@pytest.mark.parametrize("slice_", ["", "@[0:2]"])
-def test_documents_are_found_by_the_name_of_the_training_file(tmp_path, slice_):
-    router = FakeRouter(default=Library())
-    path = training_file(tmp_path, 2, inline=False)
-    with running_beside(router):
-        args = parse(tmp_path, router, "--prompt-data", f"{path}{slice_}")
-        group = DataSource(args).get_samples(1)[0]
-        run = module("utils.async_utils").run
-        done = run(loop.generate_and_rm_group(args, group, loop.GenerateState(args).sampling_params))
-    assert [s.status for s in done] == [Sample.Status.COMPLETED] * 2 and sorted(s.reward for s in done) == [0.0, 1.0]
-
-
-def test_a_group_put_back_comes_first_and_unchanged(tmp_path):
-    one = source(tmp_path)
-    group = one.get_samples(1)[0]
-    before = copy.deepcopy(group)
-    one.add_samples([group])
-    again, fresh = one.get_samples(2)
-    assert again is group and again == before and questions_of([fresh]) == [1]
-
-
 def test_saved_samples_come_back_with_their_turns(tmp_path):
     """Hosts dump rollouts as plain dicts; ours must survive that, turns included."""
     router = FakeRouter(default=Library())

@@ -4,9 +4,7 @@ Aborted answers stand for a weight update, which in this mode interrupts whateve
 """
 
 import queue
-import time
 
-from mem_agent.rollout import log_rollout
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.inside_host import host
 from mem_agent.tests.inside_host.host import Library, manager, module, parse, questions_of, training_file
@@ -53,29 +51,6 @@ def test_rollouts_in_a_row_with_interrupted_trajectories(tmp_path):
     assert sorted(drawn) == sorted(finished | set(requeued)) and not finished & set(requeued)
     if host.NAME == "slime":  # vime throws away what finishes beyond a rollout's size
         assert sorted(numbers) == sorted(finished)
-
-
-def test_where_sampling_is_faster_than_training_little_is_thrown_away(tmp_path):
-    """The worker finishes what it may before each of four rollouts of four groups."""
-    router = FakeRouter(default=Library({2: interrupted}))
-    path = training_file(tmp_path, 80)
-    with running_beside(router):
-        args = parse(tmp_path, router, "--prompt-data", str(path), "--rollout-function-path", FUNCTION,
-                     "--rollout-batch-size", "4", "--save", str(tmp_path / "run"),
-                     "--custom-rollout-log-function-path", "mem_agent.rollout.log_rollout")
-        args.mem_agent = host.SETTINGS | {"FULLY_ASYNC": 1}
-        setattr(args, f"{host.DIALECT}_server_concurrency", 16)
-        one = manager(args)
-        metrics = []
-        for number in range(4):
-            samples, found = one._get_rollout_data(number)
-            metrics.append(found)
-            assert not log_rollout(number, args, samples, metrics[-1], 1.0) and len(samples) == 8
-            time.sleep(3)
-        fully_async._global_worker.state.aborted = True  # ends what waits, and the worker with it
-        fully_async._stop_global_worker()
-    drawn_and_finished = {n for (n, turn), _ in router.default.turns.items() if turn == "final"}
-    assert len(drawn_and_finished) >= 16
 
 
 def test_a_requeued_group_is_read_to_the_end_and_its_finished_ones_stay(tmp_path):

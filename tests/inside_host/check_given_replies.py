@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 from mem_agent.tests.inside_host import host
 from mem_agent.tests.inside_host.host import contents, manager, module, no_object_store, parse
@@ -18,10 +17,6 @@ NOBODY = SimpleNamespace(port=9)
 
 def row(number, **metadata):
     return {"prompt": f"problem {number}?", "label": None, "metadata": metadata}
-
-
-def read(replies):
-    return row(9, context="QWZJ" * 2, replies=replies)
 
 
 def given(folder, rows, **settings):
@@ -59,15 +54,3 @@ def test_each_rank_gets_its_rows_of_given_replies(tmp_path, logged):
     assert all(set(mask) == {1} for mask in taught.values())
     assert logged[0]["rollout/memory/failed/no_reply"] == 1 and logged[0]["rollout/memory/trajectories"] == 4
     assert "rollout/memory/reward" not in logged[0]
-
-
-def test_a_reading_agent_has_a_row_for_each_turn(tmp_path):
-    one = given(tmp_path, [read(["note 1", "note 2", "\\boxed{red}"])] * 4, MEM_MAX_MEMORY=32, MEM_CHUNK_TOKENS=4)
-    with no_object_store():
-        taught, count = replies_of(contents(one.generate(0)))
-    assert set(taught) == {"note 1<|im_end|>", "note 2<|im_end|>", "\\boxed{red}<|im_end|>"} and count == 12
-
-
-def test_a_rollout_of_which_nothing_can_be_taught_ends_the_job(tmp_path):
-    with no_object_store(), pytest.raises(MemAgentError, match="all 4 trajectories of a rollout failed"):
-        given(tmp_path, [row(1)] * 4, AGENT="single").generate(0)

@@ -3,11 +3,9 @@
 Every worker request goes to a fake server; over-sampling leaves trajectories behind that really are aborted midway.
 """
 
-import copy
 
 import pytest
 
-from mem_agent.config import ConfigError
 from mem_agent.hooks import traces
 from mem_agent.report.viewer.show import main as show_main
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
@@ -41,10 +39,6 @@ def held_from_the_start(turn, before):
     return "hold"
 
 
-def overloaded(turn, before):
-    return 503
-
-
 def broken_once(turn, before):
     return 400 if turn == "first" and before == 0 else None
 
@@ -69,7 +63,6 @@ def train(folder, library, *flags, questions=5, inline=True):
 
 
 OVERSAMPLED = (*FILTER, "--n-samples-per-prompt", "3", "--over-sampling-batch-size", "5")
-ONE_OF = ("--rollout-batch-size", "1", "--over-sampling-batch-size")
 
 
 @pytest.mark.parametrize("inline", [True, False], ids=["context", "context_id"])
@@ -97,54 +90,16 @@ def test_an_aborted_trajectory_sends_nothing_more(tmp_path):
     assert {turns: n for turns, n in library.turns.items() if turns[0] == 1} == {(1, "first"): 2, (1, "later"): 2}
 
 
-def test_an_abort_reaches_requests_that_wait_for_a_slot(tmp_path, monkeypatch):
-    """Eight trajectories, four connections, two of them held: those that wait at the abort are not sent after it."""
-    monkeypatch.setitem(host.SETTINGS, "MEM_CONCURRENCY", 4)
-    library = Library({1: held})
-    _, router, _ = train(tmp_path, library, *ONE_OF, "4", questions=4)
-    assert nothing_after_an_abort(router)
-
-
-def test_an_abort_reaches_requests_that_wait_for_a_retry(tmp_path, monkeypatch):
-    for name, value in (("RETRIES", 2), ("BACKOFF_S", 1.0), ("TIMEOUT_S", 5.0)):
-        monkeypatch.setattr(f"mem_agent.rollout_client.{name}", value)
-    library = Library({1: overloaded})
-    _, router, _ = train(tmp_path, library, *ONE_OF, "2", questions=2)
-    assert nothing_after_an_abort(router)
-
-
 def nothing_after_an_abort(router):
     """slime repeats its order until the server is idle."""
     return set(router.aborted_at) == {len(router.requests)}
 
 
-@pytest.fixture
-def sampling_params(monkeypatch):
-    """Each dict that the host handed to a trajectory, and what was in it then."""
-    seen = []
-    real = host.loop.generate_and_rm
-
-    async def watched(args, sample, sampling_params, evaluation=False):
-        seen.append((sampling_params, copy.deepcopy(sampling_params)))
-        return await real(args, sample, sampling_params, evaluation=evaluation)
-
-    monkeypatch.setattr(host.loop, "generate_and_rm", watched)
-    return seen
-
-
-def test_sampling_params_of_training_stay_as_the_host_made_them(tmp_path, sampling_params):
-    """Copies are shallow: all trajectories share the lists in them."""
-    train(tmp_path, Library(), "--rollout-stop-token-ids", "7", "--rollout-stop", "END", questions=2)
-    assert len(sampling_params) == 4 and all(now == before for now, before in sampling_params)
-    assert sampling_params[0][0]["stop_token_ids"] == [7]
-
-
-def evaluate(folder, *flags, samples=1):
+def evaluate(folder):
     router = FakeRouter(default=Library({1: wrong}))
     path = host.training_file(folder, 4)
     with running_beside(router):
-        args = parse(folder, router, "--eval-prompt-data", "hqa", str(path), "--eval-interval", "1",
-                     "--n-samples-per-eval-prompt", str(samples), *flags)
+        args = parse(folder, router, "--eval-prompt-data", "hqa", str(path), "--eval-interval", "1")
         return manager(args).eval_generate_rollout(args, 0, None, evaluation=True).data["hqa"]
 
 
@@ -153,17 +108,6 @@ def test_evaluation_gives_one_row_for_each_question(tmp_path):
     assert result["rewards"] == [1.0, 0.0, 1.0, 1.0] and result["truncated"] == [False] * 4
     assert questions_of([[s] for s in result["samples"]]) == [0, 1, 2, 3]
     assert all(isinstance(s, Sample) for s in result["samples"])
-
-
-@pytest.mark.parametrize("flag", ["--reward-key", "--eval-reward-key"])
-def test_evaluation_looks_rewards_up_by_key(tmp_path, flag):
-    assert evaluate(tmp_path, "--reward-key", "score", flag, "score")["rewards"] == [1.0, 0.0, 1.0, 1.0]
-
-
-def test_evaluation_shares_one_dict_of_sampling_params_and_we_leave_it(tmp_path, sampling_params):
-    evaluate(tmp_path, samples=2)
-    shared = sampling_params[0][0]
-    assert len(sampling_params) == 8 and all(now is shared and now == before for now, before in sampling_params)
 
 
 def test_evaluation_is_logged_with_our_numbers(tmp_path, logged):
@@ -205,8 +149,3 @@ def show(capsys, *arguments):
     capsys.readouterr()
     assert show_main([str(one) for one in arguments]) == 0
     return capsys.readouterr().out
-
-
-def test_partial_rollouts_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"--partial-rollout: .* leave it off"):
-        train(tmp_path, Library(), "--partial-rollout", questions=2)

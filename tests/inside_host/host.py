@@ -19,6 +19,7 @@ from typing import Any
 from unittest import mock
 
 from mem_agent import prepare_data
+from mem_agent.data import questions as question_shapes
 from mem_agent.tests.helpers.fake_router import FakeRouter
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -138,8 +139,8 @@ def training_file(folder: Path, questions: int, inline: bool = True) -> Path:
     ]
     source, output = folder / "source.jsonl", folder / "train.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    limit = ["--inline-context-chars", "100000" if inline else "0"]
-    assert prepare_data.main(["--input", str(source), "--output", str(output), *limit]) == 0
+    with mock.patch.object(question_shapes, "INLINE_CHARS", 100_000 if inline else 0):
+        assert prepare_data.main(["--input", str(source), "--output", str(output)]) == 0
     return output
 
 

@@ -17,7 +17,7 @@ from mem_agent.launch import launch, preflight
 from mem_agent.launch import plan as planning
 from mem_agent.launch.arguments import prompt_file
 from mem_agent.system.errors import MemAgentError
-from mem_agent.tests.helpers.fake_host import GPU_GIB, OUTSIDE, RECIPES, make_host, recipe, settings
+from mem_agent.tests.helpers.fake_host import GPU_GIB, OUTSIDE, RECIPES, make_host, make_model, recipe, settings
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GPUS = {"qwen2.5-7b": (4, 8), "qwen3-0.6b-24gb": (1, 1), "rememr1-qwen2.5-3b": (2, 8), "rememr1-qwen2.5-7b": (4, 8),
@@ -27,11 +27,8 @@ GPUS = {"qwen2.5-7b": (4, 8), "qwen3-0.6b-24gb": (1, 1), "rememr1-qwen2.5-3b": (
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
-    """No GPUs, but disk space, Ray and free ports, so that only what a test breaks is found."""
+    """No GPUs, so that only what a test breaks is found."""
     monkeypatch.setattr(planning, "nvidia_smi", lambda *_: "")
-    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10**15}))
-    monkeypatch.setattr(preflight, "find_spec", lambda name: "found")
-    monkeypatch.setattr(preflight, "is_free", lambda port: True)
 
 
 def plan(env):
@@ -147,37 +144,16 @@ def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
     assert made.config.torch_dist == str(tmp_path / "run" / "Qwen3-4B_torch_dist")  # never in the hub's cache
 
 
-@pytest.mark.parametrize("without,changes", [
-    ("custom-generate-function-path", {}), ("utils/dp_schedule.py", {}), ("_switch_model", {"FULLY_ASYNC": "1"}),
-])
-def test_a_host_version_without_what_these_settings_need_is_refused(without, changes, tmp_path):
-    env = settings(tmp_path) | {"HOST_ROOT": str(make_host(tmp_path / "old", without=without))}
-    with pytest.raises(ConfigError, match=without):
-        plan(env | changes)
-    if changes:
-        plan(env), plan(env | changes | {"KL_COEF": "0"})
-
-
-def test_a_model_with_python_of_its_own_is_refused_before_a_host_runs_it(tmp_path):
-    env = settings(tmp_path)
-    file = Path(env["HF_CKPT"]) / "tokenizer_config.json"
-    file.write_text(file.read_text().replace("{", '{"auto_map": {"AutoTokenizer": "own.Own"}, ', 1))
-    with pytest.raises(ConfigError, match="TRUST_REMOTE_CODE"):
-        plan(env)
-
-
 # --- preflight ------------------------------------------------------------------------------------------------------
 
 
-def test_a_good_launch_has_no_problems(tmp_path):
-    assert problems(settings(tmp_path)) == []
-    assert problems(settings(tmp_path, TRAIN_DATA=f"{tmp_path}/train.jsonl@[100:]")) == []
-
-
 @pytest.mark.parametrize("changes,setting", [
+    ({}, None), ({"TRAIN_DATA": "TMP/train.jsonl@[100:]"}, None),
     ({"HOST_ROOT": "/nowhere"}, "HOST_ROOT"),
+    ({"HOST_ROOT": "TMP/old"}, "custom-generate-function-path"),
     ({"MEGATRON_ROOT": "/nowhere"}, "MEGATRON_ROOT"),
     ({"HF_CKPT": "/nowhere"}, "HF_CKPT"),
+    ({"HF_CKPT": "TMP/foreign"}, "TRUST_REMOTE_CODE"),
     ({"NUM_GPUS": "0"}, "NUM_GPUS"),
     ({"ENGINE_MAX_LEN": "4500"}, "ENGINE_MAX_LEN"),
     ({"FULLY_ASYNC": "1", "DYNAMIC_FILTER": "nonzero_std"}, "DYNAMIC_FILTER"),
@@ -191,15 +167,15 @@ def test_a_good_launch_has_no_problems(tmp_path):
     ({"EVAL_DATA": "TMP/train.jsonl"}, "EVAL_DATA"),
     ({"NUM_NODES": "2"}, "MASTER_ADDR"),
     ({"RAY_ADDRESS": "10.0.0.1:6379"}, "RAY_ADDRESS"),
-    ({"ROLLOUT_BATCH_SIZE": "2", "N_SAMPLES_PER_PROMPT": "2"}, "GLOBAL_BATCH_SIZE"),
-    ({"SAVE_PATH": "/etc/passwd/run"}, "SAVE_PATH"),
     ({"LR_WARMUP_STEPS": "20", "NUM_ROLLOUT": "20"}, "LR_WARMUP_STEPS"),
 ])
 def test_each_problem_is_one_line(changes, setting, tmp_path):
     changes = {name: value.replace("TMP", str(tmp_path)) for name, value in changes.items()}
+    make_host(tmp_path / "old", without="custom-generate-function-path")
+    make_model(tmp_path / "foreign", "qwen3-4b", auto_map={"AutoModel": "own.Own"})
     env = settings(tmp_path, changes.get("HOST", "slime"), **{"ROLLOUT_BATCH_SIZE": "64"} | changes)
-    (found,) = problems(env)
-    assert setting in found and "\n" not in found
+    found = problems(env)
+    assert len(found) == (setting is not None) and all(setting in line and "\n" not in line for line in found)
 
 
 @pytest.mark.parametrize(("curriculum", "given", "shuffled"), [
@@ -227,37 +203,11 @@ def test_documents_by_id_without_their_store_are_told(tmp_path):
     assert "train.jsonl" in found and identifier in found
 
 
-def test_what_the_machine_lacks_is_told(tmp_path, monkeypatch):
-    env = settings(tmp_path)
-    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10**9}))
-    monkeypatch.setattr(preflight, "find_spec", lambda name: None if name == "mbridge" else "found")
-    monkeypatch.setattr(preflight, "is_free", lambda port: port != planning.RAY_PORTS[1])
-    ports, modules, checkpoints, reference = problems(env)
-    assert "RAY_ADDRESS" in ports and "PYTHON=" in modules and "mbridge" in modules
-    assert "SAVE_PATH=" in checkpoints and "563 GB" in checkpoints  # 10 checkpoints of 140 x 4.02e9 bytes
-    assert "TORCH_DIST=" in reference and "8 GB" in reference
-
-
-def test_a_folder_with_something_else_is_not_taken_for_the_reference(tmp_path):
-    folder = tmp_path / "reference"
-    (folder / ".release.writing").mkdir(parents=True)  # of a conversion that was killed
-    assert problems(settings(tmp_path, TORCH_DIST=str(folder))) == []
-    (folder / "notes.txt").touch()
-    assert ["TORCH_DIST" in line for line in problems(settings(tmp_path, TORCH_DIST=str(folder)))] == [True]
-
-
 def test_adapters_that_a_host_would_leave_out_are_refused(tmp_path):
     env = settings(tmp_path)
     (Path(env["SAVE_PATH"]) / "iter_0000004").mkdir(parents=True)
     (Path(env["SAVE_PATH"]) / "iter_0000004" / ".metadata").write_bytes(b"decoder.layers.0.mlp.linear_fc1.lora.a")
     assert ["LoRA" in line for line in problems(env)] == [True]
-
-
-def test_a_joined_cluster_has_the_machines_that_are_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(preflight, "machines", lambda address: [8, 4, 0])
-    env = settings(tmp_path, RAY_ADDRESS="http://head:8265", NUM_NODES="2")
-    assert problems(env | {"NUM_GPUS": "4"}) == []
-    assert ["8, 4, 0" in line for line in problems(env)] == [True]
 
 
 def test_a_dry_run_shows_the_plan_and_then_every_problem(tmp_path, capsys, monkeypatch):
@@ -294,10 +244,3 @@ def test_shards_become_one_file_whose_documents_stay_beside_them(tmp_path):
         launch.join_shards(config)
     with pytest.raises(ConfigError, match="TRAIN_DATA"):
         prompt_file(config.replace(train_data=f"{data}/train_*.parquet@[:2]"))
-
-
-@pytest.mark.parametrize("name", ["/d/t.jsonl", "/d/train_0.parquet@[0:8]"])
-def test_one_file_is_given_as_it_is(name, tmp_path):
-    config = Config(train_data=name, save_path=str(tmp_path / "run"))
-    launch.join_shards(config)
-    assert prompt_file(config) == name and not (tmp_path / "run").exists()

@@ -1,19 +1,17 @@
-"""What is found on a machine: the framework that trains, GPUs with and without NVLink, a running Ray cluster."""
+"""What is found on a machine: the framework that trains, GPUs with and without NVLink."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from mem_agent.config import Config, ConfigError
-from mem_agent.launch import plan
 from mem_agent.launch.find_host import find_host
 from mem_agent.launch.layout import GIB
 from mem_agent.launch.plan import ASSUMED_GIB, find_gpus, has_nvlink
-from mem_agent.launch.ray_job import machines, settle_ray_auth
+from mem_agent.launch.ray_job import settle_ray_auth
 from mem_agent.tests.helpers.fake_host import make_host
 
 ROOT = Path(__file__).parents[2]
@@ -80,8 +78,8 @@ def nvidia_smi(tmp_path, monkeypatch):
 ])
 def test_gpus_are_those_that_are_declared_or_that_nvidia_smi_lists(answer, declared, gpus, gib, nvidia_smi):
     nvidia_smi(answer)
-    found = find_gpus(Config(num_gpus=declared, num_nodes=2))
-    assert (found.nodes, found.per_node, round(found.memory / GIB, 1)) == (2, gpus, gib)
+    per_node, memory = find_gpus(Config(num_gpus=declared, num_nodes=2))
+    assert (per_node, round(memory / GIB, 1)) == (gpus, gib)
 
 
 def test_a_machine_without_nvlink_or_with_a_failing_driver_is_no_error(nvidia_smi):
@@ -90,32 +88,6 @@ def test_a_machine_without_nvlink_or_with_a_failing_driver_is_no_error(nvidia_sm
         assert has_nvlink() is nvlink
     with pytest.raises(ConfigError, match="NUM_GPUS"):
         find_gpus(Config())
-
-
-# --- a running cluster -----------------------------------------------------------------------------------------------
-
-
-def test_gpus_of_a_cluster_are_those_of_its_living_machines(monkeypatch):
-    state = pytest.importorskip("ray.util.state")
-    nodes = [SimpleNamespace(resources_total={"CPU": 8.0}), SimpleNamespace(resources_total={"GPU": 8.0})]
-    monkeypatch.setattr(state, "list_nodes", lambda address, filters, **_: nodes)
-    assert machines("http://head:8265") == [8, 0]
-    monkeypatch.setitem(sys.modules, "ray.util.state", None)
-    with pytest.raises(ConfigError, match="PYTHON"):
-        machines("http://head:8265")
-
-
-@pytest.mark.parametrize("wanted,expected", [
-    ({}, 8), ({"num_nodes": 2}, 4), ({"num_gpus": 2}, 2), ({"num_nodes": 4}, 0),
-])
-def test_a_joined_cluster_gives_what_each_of_its_machines_has(wanted, expected, monkeypatch):
-    monkeypatch.setattr(plan, "machines", lambda address: [8, 4, 0])
-    config = Config(ray_address="http://head:8265", **wanted)
-    if expected:
-        assert find_gpus(config).per_node == expected
-        return
-    with pytest.raises(ConfigError, match="NUM_NODES="):
-        find_gpus(config)
 
 
 @pytest.mark.parametrize(("token", "settled"), [(True, "token"), (False, "disabled")])

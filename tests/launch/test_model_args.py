@@ -1,87 +1,67 @@
-"""A model's description comes from the host's script that fits it in every number, or the launch says what differs."""
+"""A model's description agrees with the hosts' own scripts, or the launch says that it has none."""
 
 import json
+import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from mem_agent.config import ConfigError
-from mem_agent.launch.model_args import describe, flag_values, model_args, read_model_config
-from mem_agent.tests.helpers.fake_host import MODELS, ROTARY, SCRIPTLESS, SIBLINGS, make_host
+from mem_agent.launch.model_args import describe, flag_values, model_size, read_model_config
+from mem_agent.tests.helpers.fake_host import MODELS, ROTARY, make_model
 
 
-@pytest.fixture(scope="module")
-def scripts(tmp_path_factory):
-    return make_host(tmp_path_factory.mktemp("host") / "slime") / "scripts" / "models"
+def described(folder, name, **changes):
+    return flag_values(describe(read_model_config(make_model(folder, name, **changes))))
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_each_model_finds_its_family(name, scripts):
-    family, found = model_args(scripts, MODELS[name] | ROTARY)
-    assert family == ("" if name in SCRIPTLESS else SIBLINGS.get(name, name))
-    assert found[found.index("--hidden-size") + 1] == str(MODELS[name]["hidden_size"])
+@pytest.mark.parametrize("host", ["SLIME_ROOT", "VIME_ROOT"])
+def test_descriptions_agree_with_the_hosts_scripts(host, tmp_path):
+    root, read = os.environ.get(host), 'source "$1" && printf "%s\\0" "${MODEL_ARGS[@]}"'
+    if not root:
+        pytest.skip(f"{host} is not set")
+    scripts = [path for path in Path(root, "scripts", "models").glob("*.sh") if path.stem.lower() in MODELS]
+    assert len(scripts) > 2
+    for path in scripts:
+        done = subprocess.run(["bash", "-c", read, "bash", str(path)], capture_output=True, text=True, check=True)
+        said, made = flag_values(done.stdout.split("\0")[:-1]), described(tmp_path, path.stem.lower())
+        for flag, text in said.items():
+            assert made[flag] == text or float(made[flag]) == float(text), (path, flag)
 
 
-def test_another_rotary_base_is_given_after_the_scripts_own(scripts):
-    _, found = model_args(scripts, MODELS["qwen3-4b"] | ROTARY | {"rope_theta": 5e6})
-    assert found[-2:] == ["--rotary-base", "5000000"]
+def test_a_description_in_full(tmp_path):
+    assert described(tmp_path, "qwen2.5-7b") == {
+        "--swiglu": "", "--use-rotary-position-embeddings": "", "--disable-bias-linear": "",
+        "--group-query-attention": "", "--normalization": "RMSNorm", "--add-qkv-bias": "",
+        "--untie-embeddings-and-output-weights": "", "--num-layers": "28", "--hidden-size": "3584",
+        "--ffn-hidden-size": "18944", "--num-attention-heads": "28", "--num-query-groups": "4",
+        "--vocab-size": "152064", "--kv-channels": "128", "--norm-epsilon": "1e-06", "--rotary-base": "1000000",
+    }
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"num_hidden_layers": 40}, {"vocab_size": 152000}, {"head_dim": 80}, {"rms_norm_eps": 1e-5},
-     {"tie_word_embeddings": False}, {"model_type": "llama"}],
-)
-def test_a_model_that_no_script_fits_is_described_by_its_own_numbers(changes, scripts):
-    content = MODELS["qwen3-4b"] | ROTARY | changes
-    assert model_args(scripts, content) == ("", describe(content))
-
-
-def test_of_several_scripts_that_fit_differently_none_is_taken(tmp_path):
-    scripts, content = make_host(tmp_path / "slime") / "scripts" / "models", MODELS["qwen3-4b"] | ROTARY
-    text = (scripts / "qwen3-4b.sh").read_text()
-    (scripts / "same.sh").write_text(text)
-    assert model_args(scripts, content)[0] == "qwen3-4b"
-    (scripts / "fewer.sh").write_text(text.replace("--num-query-groups 8", ""))  # Megatron takes 32 then
-    (scripts / "base.sh").write_text(text.replace("1000000", "10000"))  # what decides is config.json's
-    assert model_args(scripts, content)[0] == "qwen3-4b"
-    (scripts / "other.sh").write_text(text.replace("--qk-layernorm", "--qk-layernorm --use-something"))
-    assert model_args(scripts, content) == ("", describe(content))
-
-
-@pytest.mark.parametrize("text", ["exit 3", "OTHER=(--a)"])
-def test_a_script_that_describes_nothing_is_passed_over(text, tmp_path):
-    scripts = make_host(tmp_path / "slime") / "scripts" / "models"
-    (scripts / "broken.sh").write_text(text)
-    assert model_args(scripts, MODELS["qwen3-4b"] | ROTARY)[0] == "qwen3-4b"
-
-
-@pytest.mark.parametrize("text", ["{", '{"model_type": "qwen3"}'])
-def test_a_config_is_read_with_its_rotary_base_or_names_its_file(text, tmp_path):
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps(MODELS["qwen3-4b"] | {"rope_parameters": {"rope_theta": 7e5, "rope_type": "default"}}))
-    assert read_model_config(tmp_path)["rope_theta"] == 7e5
-    file.write_text(text)
-    with pytest.raises(ConfigError, match=r"config\.json"):
-        read_model_config(tmp_path)
-
-
-def test_a_fraction_as_rotary_base_is_refused(scripts):
-    with pytest.raises(ConfigError, match="rope_theta"):
-        model_args(scripts, MODELS["qwen3-4b"] | ROTARY | {"rope_theta": 10000.5})
-
-
-@pytest.mark.parametrize("name", sorted(MODELS.keys() - SCRIPTLESS - SIBLINGS.keys()))
-def test_a_description_made_of_config_json_agrees_with_the_hosts_script(name, scripts):
-    content = MODELS[name] | ROTARY
-    made, said = flag_values(describe(content)), flag_values(model_args(scripts, content)[1])
-    assert {flag: float(made[flag]) for flag in said if said[flag]} == {f: float(v) for f, v in said.items() if v}
-    assert {flag for flag, value in said.items() if not value} <= made.keys()
+@pytest.mark.parametrize("changes,flags", [
+    ({"rope_theta": 5e6, "rms_norm_eps": 1e-5}, {"--rotary-base": "5000000", "--norm-epsilon": "1e-05"}),
+    ({"rope_theta": None, "rope_parameters": {"rope_theta": 7e5, "rope_type": "default"}},
+     {"--rotary-base": "700000"}),
+    ({"model_type": "llama", "head_dim": None, "num_key_value_heads": None},
+     {"--kv-channels": "80", "--num-query-groups": "32"}),
+    ({"rope_scaling": {"rope_type": "llama3", "factor": 32.0}},
+     {"--use-rope-scaling": "", "--rope-scaling-factor": "32.0"}),
+])
+def test_what_a_config_says_or_leaves_out(changes, flags, tmp_path):
+    assert flags.items() <= described(tmp_path, "qwen3-4b", **changes).items()
 
 
 @pytest.mark.parametrize("changes", [
-    {"model_type": "mixtral"}, {"rope_scaling": {"rope_type": "llama3"}},
-    {"rope_parameters": {"rope_type": "linear", "factor": 2.0}},
+    {"model_type": "mixtral"}, {"rope_theta": 10000.5}, {"rope_parameters": {"rope_type": "linear", "factor": 2.0}},
 ])
-def test_what_is_no_plain_decoder_is_refused(changes, scripts):
+def test_what_megatron_could_not_run_is_refused(changes, tmp_path):
     with pytest.raises(ConfigError, match="HF_CKPT"):
-        model_args(scripts, MODELS["qwen3-4b"] | ROTARY | changes)
+        described(tmp_path, "qwen3-4b", **changes)
+
+
+def test_sizes(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(MODELS["qwen3-4b"] | ROTARY))
+    size = model_size(read_model_config(tmp_path))
+    assert size.parameters == pytest.approx(4.02e9, rel=0.001) and (size.heads, size.kv_heads) == (32, 8)

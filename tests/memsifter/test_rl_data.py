@@ -14,6 +14,7 @@ from mem_agent import __main__
 from mem_agent.data.document_store import DocumentStore, store_folder
 from mem_agent.data.training_file import DataSource
 from mem_agent.evaluation.questions import load_questions
+from mem_agent.memsifter import rl_data
 from mem_agent.memsifter.rl_data import main, read_recipe
 from mem_agent.sessions.wording import load_wording, render_session
 from mem_agent.system.errors import MemAgentError
@@ -34,9 +35,8 @@ def prepare(tmp_path, tokenizer, capsys):
         path = tmp_path / "recipe.yaml"
         path.write_text(recipe)
         found = main([
-            "--recipe", str(path), "--fallback-data-dir", str(tmp_path / "embed"), "--primary-data-dir",
-            str(tmp_path / "ranked"), "--output-dir", str(tmp_path / "out"), "--version", version, "--tokenizer",
-            tokenizer, *more])
+            "--recipe", str(path), "--data-dirs", str(tmp_path / "ranked"), str(tmp_path / "embed"), "--output-dir",
+            str(tmp_path / "out"), "--version", version, "--tokenizer", tokenizer, *more])
         said = capsys.readouterr()
         assert found == code, said.err
         return tmp_path / "out" / "rl_train_data" / version if code == 0 else said.err
@@ -58,7 +58,7 @@ def told(folder):
 
 
 def test_a_row_is_the_contracts(tmp_path, prepare):
-    """Gold is session 1; 3 and 2 are the most similar others. Room for three sessions and a half."""
+    """Gold is session 1, the others by similarity are 3 and 2. Room for three sessions and a half."""
     size = session_size(question(7))
     write(tmp_path / "embed", "d", "train", [row(question(7), session_tokens=[size] * 4)])
     write(tmp_path / "embed", "d", "test", [row(question(8))])
@@ -101,13 +101,12 @@ def test_the_whole_prompt_is_counted_whatever_stage_1_counted(tmp_path, prepare)
     (made,) = rows_of(prepare("train: {d: 1}", "--max-prompt-tokens", str(most)))
     assert made["metadata"]["shown"] == 3 and made["metadata"]["gold"] == [0]
     assert len(make_tokenizer().encode(made["prompt"][0]["content"])) <= most
-    (again,) = rows_of(prepare("train: {d: 1}", "--max-prompt-tokens", str(most), "--recount", version="v2"))
-    assert again["metadata"]["shown"] == 3 and again["metadata"]["session_tokens"] == [session_size(asked)] * 3
 
 
 def test_the_last_ranking_chooses_and_else_chance_does(tmp_path, prepare):
-    """Places 1, 2, 9 and none: distances from 0.2 are 0.8, 0.431, 0.101 and 0.2."""
-    rankings = [[1, 0], [0, 1], [2, 3, 4, 5, 6, 7, 8, 9, 1], [2]]
+    """Places 1, 2, 9 and none: distances from 0.2 are 0.8, 0.431, 0.101 and 0.2. One that names nothing counts as the
+    order by similarity, in which the gold is ninth."""
+    rankings = [[1, 0], [0, 1], [], [2]]
     ranked = [row(question(n, sessions=10), haystack_session_gen_rankings=r) for n, r in enumerate(rankings)]
     write(tmp_path / "ranked", "a", "train", ranked, "ranking")
     write(tmp_path / "embed", "b", "train", [row(question(n)) for n in range(100, 140)])
@@ -119,13 +118,6 @@ def test_the_last_ranking_chooses_and_else_chance_does(tmp_path, prepare):
     assert set(ids(other)) != set(ids(folder)) and len(ids(other)) == 14
 
 
-def test_a_ranking_that_names_nothing_counts_as_the_order_by_similarity(tmp_path, prepare):
-    """Session 1 of 10 is ninth by similarity, so q0 scores 0.301; q1 names it first, 1; q2 names others only, 0."""
-    ranked = [row(question(n, sessions=10), haystack_session_gen_rankings=r) for n, r in enumerate([[], [1], [2, 3]])]
-    write(tmp_path / "ranked", "a", "train", ranked, "ranking")
-    assert ids(prepare("train: {a: 1}")) == ["a/q0"]
-
-
 def test_test_questions_are_the_same_in_every_round(tmp_path, prepare):
     rows = [row(question(n)) for n in range(20)]
     write(tmp_path / "embed", "a", "test", rows)
@@ -134,8 +126,6 @@ def test_test_questions_are_the_same_in_every_round(tmp_path, prepare):
     write(tmp_path / "ranked", "a", "test", [{**r, "haystack_session_gen_rankings": [2 if n < 10 else 1]}
                                               for n, r in enumerate(rows)], "ranking")
     assert ids(prepare("train: {a: 1}\ntest: {a: 5}", version="v2"), "test.parquet") == ids(first, "test.parquet")
-    anchored = prepare("train: {a: 1}\ntest: {a: 5}", "--test-sampling", "anchor", version="v3")
-    assert all(int(name[3:]) < 10 for name in ids(anchored, "test.parquet")) and "a/q11" in ids(first, "test.parquet")
 
 
 def test_what_cannot_be_trained_is_left_out_and_counted(tmp_path, prepare):
@@ -152,16 +142,6 @@ def test_what_cannot_be_trained_is_left_out_and_counted(tmp_path, prepare):
         "no similarities": 1}
 
 
-def test_gold_is_shown_over_what_is_more_similar_and_never_over_the_budget(tmp_path, prepare):
-    """Gold 0 and 5, the least and the most similar of six; room for three and a half."""
-    asked = question(7, sessions=6, gold=(0, 5))
-    write(tmp_path / "embed", "d", "train", [row(asked, session_tokens=[session_size(asked)] * 6)])
-    (made,) = rows_of(prepare("train: {d: 1}", "--max-prompt-tokens", str(room_for(asked, 3.5))))
-    data = made["metadata"]
-    stored = orjson.loads(DocumentStore(tmp_path / "out/rl_train_data/v1/parquet.docs").get(data["history_id"]))
-    assert stored["ids"] == ["s0", "s4", "s5"] and data["gold"] == [0, 2]
-
-
 def test_no_tested_question_is_trained(tmp_path, prepare):
     """By id, and by text whatever its capitals and blanks, whether the test takes it or not."""
     same_text = row(question(50)) | {"question_id": "x", "question": "what is AT  place 1?"}
@@ -172,36 +152,32 @@ def test_no_tested_question_is_trained(tmp_path, prepare):
     assert [d["left_out"] for d in told(folder)["datasets"]] == [{}, {"in a test file": 2}]
 
 
-def test_shards_are_even_shuffled_and_of_one_shape(tmp_path, prepare):
+def test_shards_are_even_shuffled_and_of_one_shape(tmp_path, prepare, monkeypatch):
     """11 rows by at most 4 are 3 shards of 3 or 4, where published code makes 3, 3, 3 and 2 (reference A15: 20)."""
     write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(11)])
-    folder = prepare("train: {a: 11}", "--rows-per-file", "4")
+    monkeypatch.setattr(rl_data, "ROWS_PER_FILE", 4)
+    folder = prepare("train: {a: 11}")
     files = sorted(folder.glob("train_*.parquet"))
     assert sorted(pq.read_metadata(file).num_rows for file in files) == [3, 4, 4]
     assert len({pq.read_schema(file) for file in files}) == 1
     assert sorted(ids(folder)) == sorted(f"a/q{n}" for n in range(11)) != ids(folder)
 
 
-def test_the_same_command_finds_its_files_and_makes_what_is_missing_to_the_byte(tmp_path, prepare):
+def test_the_same_command_finds_its_files_and_makes_what_is_missing_to_the_byte(tmp_path, prepare, monkeypatch):
+    monkeypatch.setattr(rl_data, "ROWS_PER_FILE", 3)
     write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(9)])
     write(tmp_path / "embed", "a", "test", [row(question(n)) for n in range(20, 25)])
-    folder = prepare("train: {a: 6}\ntest: {a: 3}", "--rows-per-file", "3")
+    folder = prepare("train: {a: 6}\ntest: {a: 3}")
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     written = (folder / "train_0.parquet").stat().st_mtime_ns
-    prepare("train: {a: 6}\ntest: {a: 3}", "--rows-per-file", "3")
+    prepare("train: {a: 6}\ntest: {a: 3}")
     assert (folder / "train_0.parquet").stat().st_mtime_ns == written
     for name in ("train_1.parquet", "eval_a.json", "prepared.json"):
         (folder / name).unlink()
-    (folder / ".train_1.parquet.1234.tmp").write_bytes(b"half")
-    prepare("train: {a: 6}\ntest: {a: 3}", "--rows-per-file", "3")
+    prepare("train: {a: 6}\ntest: {a: 3}")
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
-
-
-def test_other_inputs_are_refused_in_the_same_folder(tmp_path, prepare):
-    write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(9)])
-    prepare("train: {a: 6}")
-    assert "recipe" in prepare("train: {a: 5}", code=2)
-    assert "seed" in prepare("train: {a: 6}", "--seed", "3", code=2)
+    assert "recipe" in prepare("train: {a: 5}", code=2)  # other inputs are refused
+    assert "seed" in prepare("train: {a: 6}\ntest: {a: 3}", "--seed", "3", code=2)
 
 
 def test_the_variables_of_the_original_readme_stand_in_for_options(tmp_path, tokenizer, monkeypatch):
@@ -210,7 +186,7 @@ def test_the_variables_of_the_original_readme_stand_in_for_options(tmp_path, tok
     for name, value in {"DATA_RECIPE": tmp_path / "mix.yaml", "VERSION": "v9", "OUTPUT_DIR": tmp_path / "o",
                         "HF_CKPT": tokenizer}.items():
         monkeypatch.setenv(name, str(value))
-    assert main(["--fallback-data-dir", str(tmp_path / "embed")]) == 0
+    assert main(["--data-dirs", str(tmp_path / "embed")]) == 0
     assert len(ids(tmp_path / "o" / "rl_train_data" / "v9")) == 2
 
 
@@ -227,10 +203,11 @@ def test_a_recipe_of_data_is_none_of_settings(monkeypatch):
     assert __main__.main(["train"]) == 1  # which has no use for it
 
 
-def test_training_on_a_list_of_shards_is_training_on_these_files(tmp_path, prepare):
+def test_training_on_a_list_of_shards_is_training_on_these_files(tmp_path, prepare, monkeypatch):
     """MemSifter's TRAIN_FILE: the third shard and the first of four, in this order, and their documents."""
     write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(8)])
-    folder = prepare("train: {a: 8}", "--rows-per-file", "2")
+    monkeypatch.setattr(rl_data, "ROWS_PER_FILE", 2)
+    folder = prepare("train: {a: 8}")
     named = [folder / f"train_{n}.parquet" for n in (2, 0)]
     source = DataSource(json.dumps(list(map(str, named))), 1, shuffle=False)
     rows = [source.raw(n) for n in range(len(source))]
@@ -258,15 +235,13 @@ def recipe(tmp_path, text):
     return read_recipe(path)
 
 
-def test_both_kinds_and_the_older_form_are_one_recipe(tmp_path):
+def test_sections_are_one_recipe_and_the_older_form_has_none(tmp_path):
     found = recipe(tmp_path, """
-    deepsearch_datasets: {train: {HotpotQA: 750}, test: {HotpotQA: 60}}
     memory_datasets: {train: {locomo: 500, zh4o: 0}}
-    train: {own: 3, locomo: 500}
-    test:
+    deepsearch_datasets: {train: {HotpotQA: 750}, test: {HotpotQA: 60}}
     """)
-    assert list(found.train.items()) == [("locomo", 500), ("HotpotQA", 750), ("own", 3)]
-    assert found.test == {"HotpotQA": 60}
+    assert list(found.train.items()) == [("locomo", 500), ("HotpotQA", 750)] and found.test == {"HotpotQA": 60}
+    assert recipe(tmp_path, "train: {own: 3}").train == {"own": 3}
 
 
 def test_the_published_mix_adds_up():
@@ -280,7 +255,7 @@ def test_the_published_mix_adds_up():
 
 @pytest.mark.parametrize("text,place", [
     ("memory_datasets: {dev: {a: 1}}", "memory_datasets.dev"), ("memory_datasets: {train: {a: many}}", "train.a"),
-    ("memory_datasets: {train: {a: 1}}\ntrain: {a: 2}", "train.a"), ("memory_datasets: {test: {a: 1}}", "train"),
+    ("memory_datasets: {test: {a: 1}}", "train"),
 ])
 def test_what_is_wrong_with_a_recipe_is_one_line(tmp_path, text, place):
     with pytest.raises(MemAgentError, match=place) as refused:

@@ -1,16 +1,15 @@
 """A stage over rows: each is asked once, failed and changed ones again, and the output has the input's order."""
 
-import asyncio
-import fcntl
 from functools import partial
 
+import filelock
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.memsifter.run_stage import Cluster, OtherSettings, StageRun, read_parts
-from mem_agent.system.errors import MemAgentError
-from mem_agent.tests.helpers.stages_here import without_ray
+from mem_agent.memsifter.run_stage import Stage
+from mem_agent.system.errors import ConfigError, MemAgentError
+from mem_agent.tests.helpers.stages_here import HERE, without_ray
 
 ADDS = pa.schema({"length": pa.int64(), "said": pa.list_(pa.int64()), "status": pa.string()})
 TEXTS = ["x" * (number + 1) for number in range(50)]
@@ -24,34 +23,26 @@ def here(monkeypatch):
 class Lengths:
     """Writes down every text that it is asked for; ``bad`` fails, ``end`` ends the run."""
 
-    def __init__(self, log, any_known):
+    def __init__(self, log):
         self.log = log
 
     async def __call__(self, row):
         with self.log.open("a") as log:
-            log.write(f"{row['text']}\n")
-        await asyncio.sleep(0)
-        if row["text"] == "end":
+            log.write(f"{row['question']}\n")
+        if row["question"] == "end":
             raise MemAgentError("the server is gone")
-        bad = row["text"] == "bad"
-        return {"length": None if bad else len(row["text"]), "said": [1], "status": "bad row" if bad else "ok"}
+        return {"length": len(row["question"]), "said": [1], "status": "bad row" if row["question"] == "bad" else "ok"}
 
 
 def run(folder, texts=None, settings=None, limit=None, **columns):
+    """The statuses, and what was asked."""
+    (folder / "log").write_text("")
     if texts is not None:
-        pq.write_table(pa.table({"text": pa.array(texts, pa.string()), **columns}), folder / "in.parquet")
-    settings = settings or {"model": "a"}
-    stage = StageRun(folder / "in.parquet", folder / "out.parquet", ADDS, "status", settings, "d/test", limit)
-    return stage.run(partial(Lengths, folder / "log"), Cluster(), 4, "lengths")
-
-
-def asked(folder):
-    """What has been asked since the last call."""
-    if not (folder / "log").exists():
-        return []
-    texts = (folder / "log").read_text().split()
-    (folder / "log").unlink()
-    return texts
+        ids = [f"q-{text}" for text in texts]
+        pq.write_table(pa.table({"question_id": ids, "question": texts, **columns}), folder / "in.parquet")
+    stage = Stage(folder / "in.parquet", folder / "out.parquet", ADDS, settings or {"model": "a"}, limit)
+    said = stage.run(partial(Lengths, folder / "log"), HERE, 4)
+    return said, (folder / "log").read_text().split()
 
 
 def lengths(folder):
@@ -59,76 +50,59 @@ def lengths(folder):
 
 
 def test_rows_keep_their_order_and_their_columns_and_a_bad_one_says_so(tmp_path):
-    assert run(tmp_path, ["aa", "bad", "a"], own=[[1], None, []], length=["old"] * 3) == {"ok": 2, "bad row": 1}
+    assert run(tmp_path, ["aa", "bad", "a"], own=[[1], None, []], length=["old"] * 3)[0] == {"ok": 2, "bad row": 1}
     assert pq.read_table(tmp_path / "out.parquet").to_pydict() == {
-        "text": ["aa", "bad", "a"], "own": [[1], None, []], "length": [2, None, 1], "said": [[1]] * 3,
-        "status": ["ok", "bad row", "ok"],
-    }
-    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["in.parquet", "log", "out.parquet"]
+        "question_id": ["q-aa", "q-bad", "q-a"], "question": ["aa", "bad", "a"], "own": [[1], None, []],
+        "length": [2, 3, 1], "said": [[1]] * 3, "status": ["ok", "bad row", "ok"]}
 
 
 @pytest.mark.parametrize("rows, again", [
-    (TEXTS, []), (TEXTS[:6], []), (TEXTS[::-1], []), (["new", *TEXTS], ["new"]),
-    ([*TEXTS[:2], "changed", *TEXTS[3:]], ["changed"]), ([*TEXTS[:4], "bad"], ["bad"]),
+    (TEXTS, []), (TEXTS[:6], []), (TEXTS[::-1], []), (["new", *TEXTS], ["new"]), ([*TEXTS[:4], "bad"], ["bad"]),
 ])
-def test_only_rows_that_changed_are_asked_again(tmp_path, rows, again):
-    run(tmp_path, TEXTS)
-    assert len(asked(tmp_path)) == 50
-    run(tmp_path, rows)
-    assert asked(tmp_path) == again and lengths(tmp_path) == [None if text == "bad" else len(text) for text in rows]
-    run(tmp_path)
-    assert asked(tmp_path) == [text for text in again if text == "bad"]
+def test_only_new_and_failed_rows_are_asked_again(tmp_path, rows, again):
+    assert run(tmp_path, TEXTS)[1] == TEXTS
+    assert run(tmp_path, rows)[1] == again and lengths(tmp_path) == list(map(len, rows))
+    assert run(tmp_path)[1] == [text for text in again if text == "bad"]
 
 
 def test_rows_that_are_not_asked_for_today_are_known_tomorrow(tmp_path):
     run(tmp_path, TEXTS)
-    asked(tmp_path)
-    run(tmp_path, limit=3)
-    assert lengths(tmp_path) == [1, 2, 3]
-    run(tmp_path)
-    assert lengths(tmp_path) == [len(text) for text in TEXTS] and asked(tmp_path) == []
-    assert not (tmp_path / "out.parquet.parts").exists()
+    assert run(tmp_path, limit=3) == ({"ok": 3}, []) and lengths(tmp_path) == [1, 2, 3]
+    assert run(tmp_path) == ({"ok": 50}, [])
 
 
-def test_other_settings_are_refused_while_it_runs_and_after_it(tmp_path):
+def test_a_row_that_an_earlier_stage_ranks_anew_is_asked_again(tmp_path):
+    run(tmp_path, TEXTS[:3], haystack_session_gen_rankings=[[1], [], [2]])
+    assert run(tmp_path, TEXTS[:3], haystack_session_gen_rankings=[[1], [3], [2]])[1] == [TEXTS[1]]
+
+
+def test_what_a_worker_raises_ends_the_run_and_finished_rows_stay_but_not_a_line_that_was_cut(tmp_path):
     with pytest.raises(MemAgentError, match="gone"):
         run(tmp_path, [*TEXTS, "end"])
-    with pytest.raises(OtherSettings, match=r"out\.parquet.*'a'.*'b'"):
-        run(tmp_path, TEXTS, {"model": "b"})
-    run(tmp_path)
-    with pytest.raises(OtherSettings, match=r"out\.parquet.*'a'.*'b'"):
-        run(tmp_path, TEXTS, {"model": "b"})
-    pq.write_table(pa.table({"text": ["of somebody else"]}), tmp_path / "out.parquet")
-    with pytest.raises(OtherSettings, match=r"out\.parquet"):
-        run(tmp_path)
+    (part,) = (tmp_path / "out.parquet.parts").glob("*.jsonl")
+    finished = part.read_bytes().splitlines()
+    assert 1 < len(finished) <= 50
+    part.write_bytes(part.read_bytes()[:-5])
+    assert len(run(tmp_path, TEXTS)[1]) == 50 - len(finished) + 1 and lengths(tmp_path) == list(map(len, TEXTS))
 
 
-def test_what_a_worker_raises_ends_the_run_and_finished_rows_stay(tmp_path):
+def test_other_settings_are_refused_once_there_is_a_result(tmp_path):
     with pytest.raises(MemAgentError, match="gone"):
-        run(tmp_path, [*TEXTS, "end"])
-    finished = [key for key, _ in read_parts(tmp_path / "out.parquet.parts")]
-    asked(tmp_path)
-    run(tmp_path, TEXTS)
-    assert 0 < len(finished) and len(asked(tmp_path)) == 50 - len(finished)
-
-
-def test_a_line_that_a_kill_cut_is_as_if_it_were_not_there(tmp_path):
-    with pytest.raises(MemAgentError):
-        run(tmp_path, [*TEXTS, "end"])
-    (file,) = (tmp_path / "out.parquet.parts").glob("*.jsonl")
-    before = len(list(read_parts(file.parent)))
-    file.write_bytes(file.read_bytes()[:-5])
-    assert len(list(read_parts(file.parent))) == before - 1
-    assert run(tmp_path, TEXTS)["ok"] == 50
+        run(tmp_path, ["end"])
+    with pytest.raises(MemAgentError, match="gone"):
+        run(tmp_path, [*TEXTS, "end"], {"model": "b"})
+    for texts in (TEXTS, None):
+        with pytest.raises(ConfigError, match=r"out\.parquet.*model.*'b'.*'c'"):
+            run(tmp_path, settings={"model": "c"})
+        run(tmp_path, texts, {"model": "b"})
 
 
 def test_two_runs_on_one_output_are_refused(tmp_path):
-    with (tmp_path / ".out.parquet.lock").open("wb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(MemAgentError, match=r"out\.parquet"):
-            run(tmp_path, TEXTS)
-    assert run(tmp_path)["ok"] == 50
+    lock = filelock.FileLock(tmp_path / "out.parquet.parts" / ".lock")
+    with lock, pytest.raises(MemAgentError, match=r"out\.parquet"):
+        run(tmp_path, TEXTS)
 
 
 def test_no_rows(tmp_path):
-    assert run(tmp_path, []) == {} and pq.read_table(tmp_path / "out.parquet").column_names == ["text", *ADDS.names]
+    assert run(tmp_path, pa.array([], pa.string()))[0] == {}
+    assert pq.read_table(tmp_path / "out.parquet").column_names == ["question_id", "question", *ADDS.names]

@@ -7,17 +7,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.__main__ import COMMANDS
 from mem_agent.data.prepare_sessions import main as prepare
 from mem_agent.evaluation.statistics import interval
 from mem_agent.memsifter.table import (
     FILE,
-    answer_scores,
     estimate,
-    gold_positions,
     main,
     markdown,
-    ranking_scores,
     read_scores,
     sifter_scores,
     stage_files,
@@ -29,14 +25,6 @@ from mem_agent.tests.helpers.sifter_files import chat_row, embed_row, ranking_ro
 def means(scores, method, kind="", measure="retrieval"):
     (line,) = [each for each in scores.lines if (each.measure, each.method, each.kind) == (measure, method, kind)]
     return line, {name: round(estimate.mean, 2) for name, estimate in line.scores.items()}
-
-
-def test_every_method_stands_in_one_table(tmp_path):
-    scores = sifter_scores(small_results(tmp_path))
-    lines = [(line.measure, line.model, line.method) for line in scores.lines if not line.kind]
-    assert lines == [("retrieval", "", "mini"), ("retrieval", "", "bm25"), ("retrieval", "", "ranker"),
-                     ("answers", "chat", "mini"), ("answers", "chat", "full"), ("answers", "chat", "ranker")]
-    assert {line.part for line in scores.lines} == {"locomo/test"}
 
 
 def test_the_order_of_similarity_is_scored(tmp_path):
@@ -60,14 +48,6 @@ def test_a_ranking_is_completed_by_similarity_and_its_replies_are_counted(tmp_pa
     assert (found["kept"], found["kept_all"]) == (pytest.approx(83.33), pytest.approx(66.67))  # c of c and d is left
 
 
-def test_bm25_reads_the_sessions(tmp_path):
-    """The question's one word of weight, key, stands in a: order a b c d."""
-    _, found = means(sifter_scores(small_results(tmp_path)), "bm25")
-    assert found["recall@1"] == pytest.approx(33.33)
-    assert found["mrr@10"] == pytest.approx(100 * (1 + 1 / 2 + 1 / 3) / 3, abs=0.01)
-    assert "bm25" not in {line.method for line in sifter_scores(tmp_path, with_bm25=False).lines}
-
-
 def test_answers_that_failed_are_wrong_and_counted_and_others_are_missing(tmp_path):
     scores = sifter_scores(small_results(tmp_path))
     line, found = means(scores, "full", measure="answers")
@@ -87,25 +67,22 @@ def test_names_with_slashes_are_told_apart(tmp_path):
         (tmp_path / "chat" / "org").mkdir(exist_ok=True)
         (tmp_path / "chat" / name).rename(tmp_path / "chat" / "org" / name)
     (tmp_path / "chat").rename(tmp_path / "org" / "chat")
-    scores = sifter_scores(tmp_path, with_bm25=False)
-    assert [f"{line.model} {line.method}" for line in scores.lines if not line.kind] == [
+    scores = sifter_scores(tmp_path)
+    assert [f"{line.model} {line.method}" for line in scores.lines if not line.kind and line.method != "bm25"] == [
         " org/mini", " org/ranker", "org/chat org/mini", "org/chat full", "org/chat org/ranker"]
-    assert {(each.model, each.base) for each in scores.versus} == {("", "org/mini"), ("org/chat", "org/mini")}
-
-
-def test_types_of_questions_have_lines_of_their_own(tmp_path):
-    scores = sifter_scores(small_results(tmp_path))
-    assert means(scores, "mini", "two")[1]["recall@1"] == 50 and means(scores, "mini", "one")[0].n == 1
-    assert [line.kind for line in scores.lines if line.method == "bm25"] == ["", "one", "two"]
 
 
 def test_methods_are_compared_with_the_embedding_question_by_question(tmp_path):
-    found = {(each.measure, each.method): each for each in sifter_scores(small_results(tmp_path)).versus}
-    ranker = found["retrieval", "ranker"]
+    scores = sifter_scores(small_results(tmp_path))
+    lines = [(line.measure, line.model, line.method) for line in scores.lines if not line.kind]
+    assert lines == [("retrieval", "", "mini"), ("retrieval", "", "bm25"), ("retrieval", "", "ranker"),
+                     ("answers", "chat", "mini"), ("answers", "chat", "full"), ("answers", "chat", "ranker")]
+    found = {(each.measure, each.method): each for each in scores.versus}
+    ranker, full = found["retrieval", "ranker"], found["answers", "full"]
     assert (ranker.base, ranker.metric, ranker.difference.n) == ("mini", "ndcg@10", 3)
     assert ranker.difference.mean > 0 and 0 < ranker.p <= 1
-    full = found["answers", "full"]
     assert full.base == "mini" and full.difference.mean == pytest.approx(11.11, abs=0.01)
+    assert means(scores, "mini", "two")[1]["recall@1"] == 50 and means(scores, "mini", "one")[0].n == 1  # by type
 
 
 def test_what_is_written_is_read_again(tmp_path, capsys):
@@ -115,31 +92,27 @@ def test_what_is_written_is_read_again(tmp_path, capsys):
     assert read_scores(tmp_path / FILE) == scores and markdown(scores) in told
     assert "| locomo/test | bm25 | 3 | 0 | 0 |" in told and "| locomo/test | chat | ranker | 3 | 0 | 1 | 100.0" in told
     assert "| F1 | EM | tokens shown |" in told
-    assert "sifter-table" in COMMANDS
 
 
 def test_other_files_and_unfinished_ones_are_not_read(tmp_path):
     rows = [embed_row("q", "a", [1, 0, 0, 0.0])]
     write_stage(tmp_path / "mini", rows, "embed")
     write_stage(tmp_path / "mini", rows, "embed", "longmemeval_s_train")
-    write_stage(tmp_path / "mini" / "x.parts" / "run", rows, "embed")
     write_stage(tmp_path, rows, "embed")  # of no model
     write_stage(tmp_path / "org" / "model", rows, "embed")
     found = stage_files(tmp_path, "embed")
-    assert [(file.part, file.names) for file in found] == [
-        ("locomo/test", ("mini",)), ("longmemeval_s/train", ("mini",)), ("locomo/test", ("org", "model"))]
-    assert [file.part for file in stage_files(tmp_path, "embed", splits=["train"])] == ["longmemeval_s/train"]
+    assert [(file.data, file.name) for file in found] == [
+        ("locomo/test", "mini"), ("longmemeval_s/train", "mini"), ("locomo/test", "org/model")]
+    assert [file.data for file in stage_files(tmp_path, "embed", splits=["train"])] == ["longmemeval_s/train"]
     assert [file.name for file in stage_files(tmp_path, "embed", ["locomo"])] == ["mini", "org/model"]
-    assert {line.method for line in sifter_scores(tmp_path).lines} == {"mini", "org/model", "bm25"}
 
 
 def test_rows_without_gold_or_similarities_are_not_counted(tmp_path):
     write_stage(tmp_path / "m", [embed_row("a", [], [1, 0, 0, 0.0]), embed_row("b", "a", None),
                                  embed_row("c", "a", [1.0])], "embed")
-    line, found = means(sifter_scores(tmp_path, with_bm25=False), "m")
+    line, found = means(sifter_scores(tmp_path), "m")
     assert (line.n, line.failed, found) == (0, 2, {})
-    assert sum("no question could be scored" in note for note in sifter_scores(tmp_path).notes) == 1
-    assert "–" not in markdown(sifter_scores(tmp_path, with_bm25=False))
+    assert sum("m: no question could be scored" in note for note in sifter_scores(tmp_path).notes) == 1
 
 
 def test_a_row_that_failed_before_it_was_filtered_says_nothing_of_the_filter(tmp_path):
@@ -182,24 +155,9 @@ def test_options_are_scored_where_there_are_some(tmp_path):
     assert line.scores["option"].n == 2 and found["option"] == 50 and line.n == 3
 
 
-def test_an_answer_column_alone_is_enough():
-    assert answer_scores("7 May", ["9 May"], ()) == {"f1": 0.5, "em": 0}
-    assert answer_scores(None, ["x"], ()) == {"f1": 0, "em": 0} and answer_scores("x", [], ()) == {}
-    assert answer_scores("x", ["y"], ["(a) p", "(b) q"]) == {"f1": 0, "em": 0}  # no option is known to be right
-
-
-def test_gold_that_the_history_has_not_is_no_position():
-    assert gold_positions({"answer_session_ids": ["b", "z", 1], "haystack_session_ids": [1, "a", "b"]}) == [0, 2]
-    assert gold_positions({"answer_session_ids": None, "haystack_session_ids": ["a"]}) == []
-    assert ranking_scores([1, 0], []) == {}
-
-
-def test_a_folder_without_files_ends_in_one_line(tmp_path, capsys):
+def test_a_folder_without_files_and_a_question_that_repeats_end_in_one_line(tmp_path, capsys):
     assert main([str(tmp_path)]) == 1
     assert str(tmp_path) in capsys.readouterr().err and not (tmp_path / FILE).exists()
-
-
-def test_a_question_that_repeats_is_told(tmp_path):
     write_stage(tmp_path / "m", [embed_row("q", "a", [1, 0, 0, 0.0])] * 2, "embed")
     with pytest.raises(MemAgentError, match="question_id"):
         sifter_scores(tmp_path)
@@ -212,7 +170,7 @@ def of_histories(folder, count, each):
     write_stage(folder / "m", rows, "embed")
     write_stage(folder / "r", [row | {"haystack_session_gen_rankings": [0], "rank_status": "ok"} for row in rows],
                 "ranking")
-    return sifter_scores(folder, with_bm25=False)
+    return sifter_scores(folder)
 
 
 def width(found):
@@ -228,7 +186,7 @@ def test_intervals_are_over_histories_where_there_are_ten(tmp_path):
     assert width(found) == pytest.approx(width(apart), abs=6)
     assert width(found) > 1.5 * width(interval([0.0, 100.0] * 30))
     assert any("60 questions about 12 histories" in note for note in scores.notes)
-    (ranked,) = scores.versus
+    (ranked,) = [each for each in scores.versus if each.method == "r"]
     assert ranked.difference.n == 60 and ranked.p > 0.5  # 6 histories gain what 6 lose: over questions as well
 
 
@@ -243,7 +201,7 @@ def test_a_history_weighs_as_many_questions_as_it_has():
     """Eleven histories of one question, all right, and one of 89, all wrong: the mean is 11%."""
     histories = pd.Series([*(f"h{n}" for n in range(11)), *["big"] * 89])
     values = 100.0 * (histories != "big")
-    found = estimate(values, histories, full=100.0)
+    found = estimate(values, histories, True)
     assert found.mean == 11 and found.low < 6 and found.high == 100  # a draw without the big one is all right
-    right = estimate(values * 0 + 100, histories, full=100.0)
+    right = estimate(values * 0 + 100, histories, True)
     assert right.high == 100 and right.low == pytest.approx(interval([100.0] * 12, full=100.0).low)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import signal
-import threading
 from pathlib import Path
 
 import psutil
@@ -15,7 +14,7 @@ from mem_agent.hooks.chat_model import ChatFailed, ChatSettings
 from mem_agent.memsifter.toolkit import Sifter
 from mem_agent.memsifter.vectors import Store
 from mem_agent.rewards.intrinsic.encoder import HashingEncoder
-from mem_agent.sessions.records import Session, Turn
+from mem_agent.sessions.records import Turn
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
 from mem_agent.tests.helpers.patience import wait_for
@@ -74,52 +73,31 @@ def test_a_ranker_names_sessions_and_similarity_the_rest(opened):
     sifter = opened(ranker=ranker)
     ids = filled(sifter)
     ranked = sifter.rank("Where have I moved to?", date="2023/06/01")
-    assert [(one.id, one.by) for one in ranked] == [
-        (ids[2], "ranking"), (ids[0], "ranking"), (ids[1], "similarity")]
+    assert [(one.id, one.by) for one in ranked] == [(ids[2], "ranking"), (ids[0], "ranking"), (ids[1], "similarity")]
     assert "<session1> <date>2023/05/20</date>\n<user0>I have moved to Lyon.</user>" in ranker.asked[0]
     assert "It was asked on 2023/06/01." in ranker.asked[0]
-
-
-@pytest.mark.parametrize("reply", ["I do not know.", "<ranking></ranking>", "<think>endless <ranking>0", ""])
-def test_a_ranker_without_a_ranking_leaves_the_similarity(opened, reply):
-    sifter = opened(ranker=Says(reply))
-    ids = filled(sifter)
+    ranker.reply = "I do not know."
     assert sifter.rank("Where have I moved to?")[0].id == ids[1]
 
 
 def test_the_answer_is_from_the_best_that_fit_in_the_order_of_time(opened):
     chat = Says("<think>?</think> <answer>Lyon</answer>")
-    sifter = opened(chat=chat, ranker=Says("<ranking>2,1,0</ranking>"))
-    ids = filled(sifter)
-    answer = sifter.answer("Where have I moved to?", k=2)
-    assert (answer.text, answer.shown) == ("Lyon", (ids[1], ids[2])) and [one.id for one in answer.ranked] == [
-        ids[2], ids[1]]
+    sifter = opened(chat=chat, ranker=Says("<ranking>3,2,1,0</ranking>"), input_tokens=200)
+    ids = filled(sifter, [*TALKS, "moved " * 300])  # which has no room
+    answer = sifter.answer("Where have I moved to?", k=3)
+    assert (answer.text, answer.shown) == ("Lyon", (ids[1], ids[2])) and answer.tokens <= 200
+    assert [one.id for one in answer.ranked] == [ids[3], ids[2], ids[1]]
     assert chat.asked[0].index("Lyon") < chat.asked[0].index("dinner") and "Graz" not in chat.asked[0]
 
 
-def test_a_session_beyond_the_budget_is_passed_over(opened):
-    chat = Says("<answer>Lyon</answer>")
-    sifter = opened(chat=chat, input_tokens=200, ranker=Says("<ranking>3,1</ranking>"), rank_tokens=5_000)
-    ids = filled(sifter, [*TALKS, "moved " * 300])
-    answer = sifter.answer("Where have I moved to?")
-    assert ids[3] not in answer.shown and ids[1] in answer.shown and answer.tokens <= 200
-
-
-def test_an_empty_history_is_asked_about(opened):
-    chat = Says("<answer>I cannot know.</answer>")
+def test_an_empty_history_is_asked_about_in_the_language_of_the_question_unless_it_is_set(opened):
+    chat = Says("<answer>不知道</answer>")
     sifter = opened(chat=chat, ranker=Says("<ranking>0</ranking>"))
-    assert sifter.rank("Where?") == [] and sifter.answer("Where?").text == "I cannot know."
-    assert "(none)" in chat.asked[0]
-
-
-def test_the_question_decides_the_language_unless_it_is_set(opened, tmp_path):
-    chat = Says("<answer>里昂</answer>")
-    sifter = opened(chat=chat)
-    filled(sifter, ["我搬到了里昂。", *TALKS], date="")
-    assert sifter.answer("我搬到了哪里？").text == "里昂" and "聊天记录" in chat.asked[0] and "dinner" in chat.asked[0]
+    assert sifter.rank("Where?") == [] and sifter.answer("Where?").text == "不知道"
+    sifter.answer("我搬到了哪里？")
     sifter.close()
     opened(chat=chat, language="en").answer("我搬到了哪里？")
-    assert "earlier chats" in chat.asked[1] and "<date>" not in chat.asked[1]
+    assert ["earlier chats" in text for text in chat.asked] == [True, False, True] and "(none)" in chat.asked[0]
 
 
 def test_it_opens_again_with_all_that_was_added(opened, monkeypatch):
@@ -127,14 +105,14 @@ def test_it_opens_again_with_all_that_was_added(opened, monkeypatch):
     ids = filled(sifter)
     assert filled(sifter) == ids and len(sifter.sessions) == 3
     sifter.close()
-    again = opened()
     embedded, encode = [], HashingEncoder.encode
     monkeypatch.setattr(HashingEncoder, "encode", lambda self, texts: embedded.extend(texts) or encode(self, texts))
+    again = opened()
     assert [session.id for session in again.sessions] == ids
     assert again.rank("Where have I moved to?")[0].id == ids[1] and embedded == ["Where have I moved to?"]
 
 
-@pytest.mark.parametrize("count", range(1, 4))
+@pytest.mark.parametrize("count", [1, 3])
 def test_killed_while_sessions_are_added_it_has_those_that_were(opened, tmp_path, count, monkeypatch):
     child = os.fork()
     if child == 0:
@@ -155,50 +133,16 @@ def test_killed_while_sessions_are_added_it_has_those_that_were(opened, tmp_path
     assert sifter.rank("Where have I moved to?")[0].session.turns[0].content == TALKS[1]
 
 
-def test_sessions_of_an_earlier_version_are_there(opened, tmp_path):
-    (tmp_path / "memory").mkdir()
-    (tmp_path / "memory" / "sessions.jsonl").write_text(
-        '{"id": "s1", "date": "2023", "turns": [["user", "I moved to Lyon."]]}\n')
-    for _ in range(2):
-        sifter = opened()
-        assert sifter.sessions == [Session("s1", (Turn("user", "I moved to Lyon."),), "2023")]
-        sifter.close()
-
-
-def test_threads_share_one(opened):
-    sifter = opened(ranker=Says("<ranking>0</ranking>"))
-    talks = [[f"note {n} of {t}" for n in range(5)] for t in range(4)]
-    threads = [threading.Thread(target=filled, args=(sifter, some)) for some in talks]
-    for thread in threads:
-        thread.start()
-    sifter.rank("Where?")
-    for thread in threads:
-        thread.join()
-    assert len(sifter.sessions) == 20 and len(sifter.rank("note 3 of 2", 20)) == 20
-
-
-def test_a_folder_is_open_once(opened):
-    opened()
+def test_wrong_use_is_refused(opened):
+    sifter = opened()
     with pytest.raises(MemAgentError):
-        opened()
-
-
-@pytest.mark.parametrize("turns, id", [([], None), (["hello"], None), ([Turn("user", "other")], "mine")])
-def test_what_is_no_session_is_refused(opened, turns, id):
-    sifter = opened()
+        opened()  # one at a time
     sifter.add_session([Turn("user", "first")], id="mine")
-    with pytest.raises(ConfigError):
-        sifter.add_session(turns, id=id)
-    assert len(sifter.sessions) == 1
-
-
-def test_an_answer_needs_a_chat_model(opened):
+    for turns, id in (([], None), ([Turn("user", "other")], "mine")):
+        with pytest.raises(ConfigError):
+            sifter.add_session(turns, id=id)
     with pytest.raises(ConfigError, match="chat"):
-        opened().answer("Where?")
-
-
-def test_closed_it_says_so(opened):
-    sifter = opened()
+        sifter.answer("Where?")
     sifter.close()
     for use in (lambda: sifter.rank("Where?"), lambda: sifter.add_session([Turn("user", "late")])):
         with pytest.raises(ConfigError):

@@ -16,32 +16,28 @@ VALUES = np.arange(3600, dtype=np.float32).reshape(1200, 3)
 
 
 def store(folder):
-    return Store(folder, "float32")
+    return Store(folder, "float32", lambda texts: VALUES[[TEXTS.index(text) for text in texts]])
 
 
-def test_values_come_back_and_are_kept_once(tmp_path):
+def test_values_are_computed_once_and_kept(tmp_path):
     first = store(tmp_path)
     assert first.missing([*TEXTS[:3], TEXTS[0]]) == TEXTS[:3]
-    first.add(TEXTS, VALUES)
     first.add(TEXTS[:2], VALUES[5:7])
-    for one in (first, store(tmp_path)):
-        found = one.find([*TEXTS, "another"])
-        assert list(found) == TEXTS and np.array_equal(np.stack(list(found.values())), VALUES)
-        assert one.missing(["another", *TEXTS]) == ["another"] and one.find([]) == {}
+    expected = np.concatenate([VALUES[5:7], VALUES[2:]])
+    assert np.array_equal(first.values(TEXTS), expected)
+    again = Store(tmp_path, "float32", None)
+    assert np.array_equal(again.values(TEXTS), expected) and again.missing(["another", *TEXTS]) == ["another"]
 
 
 def test_killed_while_it_writes_it_has_what_was_written(tmp_path):
     child = os.fork()
     if child == 0:
-        store(tmp_path).add(TEXTS[:10], VALUES[:10])
+        store(tmp_path).values(TEXTS[:10])
         half = store(tmp_path)
         half._base.execute("INSERT INTO vectors VALUES (?, ?)", (b"key", b"value"))
         os.kill(os.getpid(), signal.SIGKILL)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    after = store(tmp_path)
-    assert after.missing(TEXTS[:20]) == TEXTS[10:20]
-    after.add(TEXTS[5:20], VALUES[5:20])
-    assert np.array_equal(np.stack(list(store(tmp_path).find(TEXTS[:20]).values())), VALUES[:20])
+    assert store(tmp_path).missing(TEXTS[:20]) == TEXTS[10:20]
 
 
 def test_another_model_has_its_own_folder(tmp_path):
@@ -51,8 +47,8 @@ def test_another_model_has_its_own_folder(tmp_path):
         def encode(self, texts):
             return -super().encode(texts)
 
-    mine = VectorStore(tmp_path, HashingEncoder()).vectors(["a", "b"])
-    assert np.array_equal(VectorStore(tmp_path, Other()).vectors(["b", "a"]), -mine[::-1])
+    mine = VectorStore(tmp_path, HashingEncoder()).values(["a", "b"])
+    assert np.array_equal(VectorStore(tmp_path, Other()).values(["b", "a"]), -mine[::-1])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hashing-384-1-4", "org-other-abc"]
 
 

@@ -36,10 +36,8 @@ VLLM = "(EngineCore pid=8) ERROR 11-22 10:43:00 [core.py:1512]"
     (f"rollout 2 {{3}} eval 4 {{5}} (RolloutManager pid=1) [2026] rollout.py:195 - {OURS}", OURS),
     ("[2026] rollout.py:207 - eval 0 train: 8 trajectories | reward 0.1", "eval 0 train: 8 trajectories | reward 0.1"),
     (SLIME.splitlines()[1], "step 0: loss -1.5e-08 | grad_norm nan"),
-    ("(Actor pid=4) RuntimeError: gloo", "(Actor pid=4) RuntimeError: gloo"),
     (f"{VLLM} RuntimeError: no kernel", f"{VLLM} RuntimeError: no kernel"),
     (f"{VLLM} Traceback (most recent call last):", ""),
-    ("[2026] arguments.py:1 - lr ........ 0.1", ""),
 ])
 def test_progress_is_our_summary_a_step_or_an_error_and_nothing_else(line, shown):
     assert progress_of(line) == shown

@@ -1,13 +1,10 @@
 """What answers for a GPU in a rehearsed job: Adam, the start of its processes, an older vLLM, vime's server."""
 
 import copy
-import importlib
-import logging
 import os
 import shlex
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import torch
@@ -58,15 +55,6 @@ def test_steps_and_those_of_a_loaded_state_are_torchs_and_groups_count_them():
         assert all(torch.equal(a, b) for a, b in zip(found, theirs, strict=True))
 
 
-def test_a_parameter_without_a_gradient_stays_and_has_no_moments():
-    params = parameters()
-    optimizer = GroupStepAdamW(groups(params), **OPTIONS)
-    before = params[2].detach().clone()
-    params[0].grad = torch.ones_like(params[0])
-    optimizer.step()
-    assert torch.equal(params[2], before) and params[2] not in optimizer.state
-
-
 # --- processes -------------------------------------------------------------------------------------------------------
 
 CODE = """
@@ -91,26 +79,6 @@ def test_a_shim_acts_when_its_framework_is_imported_and_imports_none_itself(tmp_
 
 
 # --- vime ------------------------------------------------------------------------------------------------------------
-
-
-def test_modules_of_an_older_vllm_are_found(monkeypatch):
-    transfer, old = "vllm.distributed.weight_transfer.nccl_engine", "vllm.entrypoints.openai.cli_args"
-    for name in (transfer, old):
-        monkeypatch.setitem(sys.modules, name, None)
-    new = types.ModuleType("cli_args")
-    monkeypatch.setitem(sys.modules, "vllm.entrypoints.launchers.cli_args", new)
-    vime_shim.give_weight_transfer(sys)
-    vime_shim.keep_old_places(sys)
-    found = importlib.import_module(transfer)  # of the trainer's half, for which vLLM is not imported
-    assert found.NCCLWeightTransferEngine is vime_shim.NCCLWeightTransferEngine
-    assert importlib.import_module(old) is new
-
-
-def test_devices_are_logged_as_the_numbers_of_a_gpu(caplog):
-    logger = logging.getLogger("of a host")
-    vime_shim.log_devices(types.SimpleNamespace(logger=logger))
-    logger.warning("device=%d of %s", torch.device("cpu"), "all")
-    assert caplog.messages == ["device=0 of all"]
 
 
 def test_values_become_the_flags_that_differ_from_the_defaults():

@@ -1,6 +1,5 @@
 """The rule by which a cluster's settings become a laptop's."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -10,8 +9,8 @@ from hypothesis import strategies as st
 from mem_agent.config import Config
 from mem_agent.launch.layout import Layout
 from mem_agent.launch.model_args import describe, flag_values
-from mem_agent.rehearsal.shrink import shrink, shrink_description, shrink_layout, shrink_model, write_tiny_model
-from mem_agent.tests.helpers.fake_host import MODELS, ROTARY, make_model
+from mem_agent.rehearsal.shrink import shrink, shrink_description, shrink_layout, shrink_model
+from mem_agent.tests.helpers.fake_host import MODELS, ROTARY
 
 CLUSTER = Layout(tp=1, pp=1, cp=1, tokens_per_gpu=9000, engine_gpus=1, colocate=True, train_nodes=4, train_per_node=8,
                  rollout_gpus=32, gpus_per_node=8)
@@ -45,14 +44,10 @@ def test_no_number_grows_and_two_ranks_share_each_step(chunk, documents, samples
 
 @pytest.mark.parametrize("cluster,ranks,step,expected", [
     ({"tp": 2}, 2, 16, (2, 1, 1)),
-    ({}, 2, 16, (1, 1, 2)),
     ({"pp": 2}, 2, 16, (1, 2, 1)),
-    ({"tp": 4, "pp": 4}, 2, 16, (2, 1, 1)),
-    ({}, 1, 16, (1, 1, 1)),
+    ({"tp": 8, "pp": 4}, 4, 16, (2, 1, 1)),  # two key-value heads
     ({}, 4, 8, (1, 1, 4)),
     ({}, 4, 6, (1, 1, 2)),
-    ({}, 3, 3, (1, 1, 1)),
-    ({"tp": 8}, 4, 16, (2, 1, 1)),  # two key-value heads
     ({"train_nodes": 1, "train_per_node": 1}, 2, 16, (1, 1, 1)),
 ])
 def test_one_kind_of_parallelism_of_the_cluster_s_is_kept(cluster, ranks, step, expected):
@@ -64,16 +59,3 @@ def test_one_kind_of_parallelism_of_the_cluster_s_is_kept(cluster, ranks, step, 
 def test_the_description_is_that_of_the_small_model():
     content = MODELS["qwen2.5-7b"] | ROTARY
     assert flag_values(shrink_description(describe(content))) == flag_values(describe(shrink_model(content)))
-
-
-def test_the_random_model_is_one_that_transformers_loads(tmp_path):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    given = make_model(tmp_path / "given", "qwen3-4b", vocab_size=400)
-    content = json.loads((given / "config.json").read_text())
-    write_tiny_model(shrink_model(content), given, tmp_path / "tiny")
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "tiny")
-    assert model.config.num_hidden_layers == 2 and model.config.vocab_size == 400
-    assert model.config.tie_word_embeddings is True and model.config.model_type == "qwen3"
-    ids = [AutoTokenizer.from_pretrained(folder).encode("a memory") for folder in (tmp_path / "tiny", given)]
-    assert ids[0] == ids[1]

@@ -19,7 +19,8 @@ from mem_agent.hooks.host import config_of
     ({"MEM_THINKING": "maybe"}, "MEM_THINKING"), ({"EPS_CLIP": "1.5"}, "EPS_CLIP"), ({"HOST": "verl"}, "vime"),
     ({"TP": "2", "TRAIN_PROCS": "3"}, "TRAIN_PROCS"), ({"GLOBAL_BATCH_SIZE": "7"}, "GLOBAL_BATCH_SIZE"),
     ({"OVER_SAMPLING_BATCH_SIZE": "3"}, "ROLLOUT_BATCH_SIZE"), ({"EPS_CLIP_C": "1"}, "EPS_CLIP_C"),
-    ({"N_SAMPLES_PER_PROMPT": "1"}, "N_SAMPLES_PER_PROMPT"), ({"EVAL_MODE": "rags"}, "EVAL_MODE"), ({"MEM_CHUNKS_TOKEN": 1}, "MEM_CHUNKS_TOKEN"),
+    ({"N_SAMPLES_PER_PROMPT": "1"}, "N_SAMPLES_PER_PROMPT"),
+    ({"EVAL_MODE": "rags"}, "EVAL_MODE"), ({"MEM_CHUNKS_TOKEN": 1}, "MEM_CHUNKS_TOKEN"),
     ({"MEM_PROMPTS": None}, "MEM_PROMPTS"), ({"MEM_PROMPTS": ["a", "b"]}, "MEM_PROMPTS"),
 ])
 def test_a_bad_value_is_one_line_that_names_the_setting(values, named):

@@ -19,7 +19,6 @@ from mem_agent.checkpoints import convert
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.tests.helpers.fake_host import settings
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
-from mem_agent.training import whole_run
 
 ROOT = Path(__file__).parents[2]
 PYTHON = sys.executable
@@ -34,55 +33,32 @@ def script(name, *arguments, **env):
     return subprocess.run(command, env=clean | env, capture_output=True, text=True, cwd=ROOT)
 
 
-@pytest.fixture
-def run(monkeypatch):
-    """``run(what, **env)``: what the scripts run at their end, ``mem-agent run train|eval``."""
-    monkeypatch.setattr(whole_run, "stop_on_signals", lambda: None)
-    before = os.environ.copy()
-
-    def start(what, **env):
-        for name in VARIABLES:
-            os.environ.pop(name, None)
-        os.environ.update(env)
-        return whole_run.main([what])
-
-    yield start
-    os.environ.clear()  # a recipe adds to it
-    os.environ.update(before)
-
-
 # --- run-train.sh ---------------------------------------------------------------------------------------------------
 
+START = str(ROOT / "pocket" / "start")
 POCKET = str(ROOT / "recipes" / "pocket.env")
-SIFTER = str(ROOT / "recipes" / "sifter.env")
 OWN = {"HF_CKPT": "/m", "TRAIN_DATA": "/t.jsonl"}
+ITER = {"CONVERT": "1", "SAVE_PATH": "/run", "HF_CKPT": "/m", "SINGLE_ITER": "iter_0000001"}
 
 
-def test_a_dry_run_without_a_model_and_data_prints_the_commands_of_the_pocket_profile():
-    done = script("run-train.sh", DRY_RUN="1", SAVE_PATH="/tmp/a run")
-    data = shlex.quote(f"{ROOT}/runs/pocket-data-1")
-    assert done.stdout.splitlines() == [f"mem-agent pocket --output {data} --seed 1 --task look-up",
-                                        "mem-agent train --evaluate"], done.stderr
-    assert "training in /tmp/a run, evaluating" in done.stderr  # own settings win over the recipe
-
-
-@pytest.mark.parametrize("env,commands", [
-    ({"RECIPE": POCKET, "SEED": "7", "POCKET_DATA": "/tmp/x y", "EVAL": "0"},
-     ["pocket --output '/tmp/x y' --seed 7 --task look-up", "train --convert"]),
-    ({"EVAL": "0", "CONVERT": "0", "RECIPE": SIFTER},
-     [f"pocket --output {shlex.quote(f'{ROOT}/runs/sifter-data-1')} --seed 1 --task sifter", "train"]),
-    (OWN, ["train --convert"]),
-    (OWN | {"DATA_ROOT": "/d"}, ["train --evaluate"]),
+@pytest.mark.parametrize("name,env,commands", [
+    ("run-train.sh", {}, ["train --convert --evaluate"]),
+    ("run-train.sh", OWN | {"EVAL": "0", "PUSH_TO_HUB": "a/b", "PRIVATE": "1"},
+     ["train --convert --push-to-hub a/b --private"]),
+    ("run-train.sh", {"EVAL": "0", "CONVERT": "0", "RECIPE": POCKET}, ["train"]),
+    ("run-eval.sh", {"MODEL_PATH": "/a/model"}, ["eval --model /a/model --output results/model"]),
+    ("run-eval.sh", ITER | {"RESULTS": "/r", "SAVE_FILE": "name", "FORCE": "1"},
+     ["convert --input /run --hf /m --iteration iter_0000001 --output /run/hf/iter_0000001 --force",
+      "eval --model /run/hf/iter_0000001 --output /r/name"]),
 ])
-def test_a_dry_run_prints_the_commands(run, capsys, env, commands):
-    run("train", DRY_RUN="1", **env)
-    assert capsys.readouterr().out.splitlines() == [f"mem-agent {command}" for command in commands]
+def test_a_dry_run_prints_the_commands(name, env, commands):
+    done = script(name, DRY_RUN="1", **env)
+    assert [line.partition(" -m mem_agent ")[2].strip() for line in done.stdout.splitlines()] == commands, done.stderr
 
 
-def test_a_dry_run_of_a_host_shows_its_job_and_the_conversion_and_imports_neither_torch_nor_ray(tmp_path):
-    for name in ("torch", "ray"):
-        (tmp_path / "own" / name).mkdir(parents=True)
-        (tmp_path / "own" / name / "__init__.py").write_text("raise ImportError('a dry run waits for this')")
+def test_a_dry_run_of_a_host_shows_its_job_and_the_conversion_and_does_not_need_ray(tmp_path):
+    (tmp_path / "own" / "ray").mkdir(parents=True)
+    (tmp_path / "own" / "ray" / "__init__.py").write_text("raise ImportError('a dry run waits for this')")
     path = f"{tmp_path}/own:{os.environ['PYTHONPATH']}"
     done = script("run-train.sh", **settings(tmp_path, TORCH_DIST="/d"), PYTHON=PYTHON, DRY_RUN="1", PYTHONPATH=path)
     assert f"{tmp_path}/slime/train.py" in done.stdout and "mem_agent.checkpoints.convert" in done.stdout, done.stderr
@@ -101,15 +77,18 @@ def test_a_rehearsal_takes_the_options_of_its_command(tmp_path):
 
 # --- wrong use ------------------------------------------------------------------------------------------------------
 
-START = str(ROOT / "pocket" / "start")
-
 
 @pytest.mark.parametrize("name,env,named", [
     ("run-train.sh", {"HOST": "verl"}, "HOST="),
     ("run-train.sh", {"HOST": "slime", "HOST_ROOT": "/etc", "PYTHON": PYTHON, "CONVERT": "0"}, "HOST_ROOT="),
     ("run-train.sh", {"REHEARSE": "1"}, "HOST"),
     ("run-train.sh", {"RECIPE": "/no/recipe.env"}, "RECIPE="),
-    ("run-eval.sh", {"RECIPE": "/no/recipe.env"}, "RECIPE="),
+    ("run-eval.sh", {"MODEL_PATH": START, "RECIPE": "/no/recipe.env"}, "RECIPE="),
+    ("run-eval.sh", {}, "MODEL_PATH"),
+    ("run-eval.sh", {"CONVERT": "1"}, "SAVE_PATH"),
+    ("run-eval.sh", ITER | {"HF_CKPT": ""}, "HF_CKPT"),
+    ("run-eval.sh", {"MODEL_PATH": START, "DATA_ROOT": "/tmp/none", "RECIPE": POCKET, "LENGTH": "7"},
+     "/tmp/none/eval_7.json"),
     ("convert-to-hf.sh", {}, "SAVE_PATH"),
     ("convert-to-hf.sh", {"SAVE_PATH": "/tmp", "HF_CKPT": START, "SINGLE_ITER": "all", "AVERAGE": "1 2"}, "AVERAGE"),
     ("prepare-eval-data.sh", {}, "DATA_ROOT"),
@@ -120,25 +99,6 @@ def test_wrong_use_is_one_line_that_names_the_setting(name, env, named):
     errors = [line for line in done.stderr.splitlines() if not line.startswith("== ")]
     assert done.returncode != 0 and len(errors) == 1, done.stderr
     assert errors[0].startswith("error: ") and named in errors[0]
-
-
-DATA = {"MODEL_PATH": START, "DATA_ROOT": "/tmp/none", "RECIPE": POCKET}
-
-
-@pytest.mark.parametrize("what,env,named", [
-    ("train", {"HF_CKPT": "/nowhere", "TRAIN_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl'"),
-    ("eval", {}, "MODEL_PATH"),
-    ("eval", {"MODEL_PATH": "/m"}, "DATA_ROOT"),
-    ("eval", DATA | {"RESULTS": "/tmp/none", "LENGTH": "7"}, "/tmp/none/eval_7.json"),
-    ("eval", DATA | {"BASE_URL": "http://127.0.0.1:SILENT"}, "http://127.0.0.1:SILENT"),
-    ("eval", {"CONVERT": "1"}, "SAVE_PATH"),
-    ("eval", {"CONVERT": "1", "SAVE_PATH": "/tmp/none", "SINGLE_ITER": "iter_0000001"}, "HF_CKPT"),
-])
-def test_what_a_script_runs_refuses_in_one_line(run, capfd, what, env, named, silent_port):
-    env = {name: value.replace("SILENT", str(silent_port)) for name, value in env.items()}
-    assert run(what, **env) not in (0, None)
-    (error,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert named.replace("SILENT", str(silent_port)) in error
 
 
 # --- prepare-eval-data.sh -------------------------------------------------------------------------------------------
@@ -152,9 +112,9 @@ def test_evaluation_data_is_fetched_or_made(tmp_path):
     done = script("prepare-eval-data.sh", "--synthesize", "/a b.json", "/c.json", **where, QUESTIONS="8", SEED="7")
     assert "-m mem_agent synthesize --raw /a\\ b.json /c.json --lengths 50\\ 200" in done.stdout
     assert done.stdout.rstrip().endswith("--questions 8 --seed 7")
-    options = ("--published-questions", "/e.json", "--distant-evidence", "100 400")
+    options = ("--published-questions", "/e.json", "--distant-evidence")
     done = script("prepare-eval-data.sh", "--synthesize", "/a.json", *options, **where)
-    assert "--raw /a.json --published-questions /e.json --distant-evidence 100\\ 400 --lengths" in done.stdout
+    assert "--raw /a.json --published-questions /e.json --distant-evidence --lengths" in done.stdout
     assert "--questions 128" not in done.stdout
 
 

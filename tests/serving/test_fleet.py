@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import aiohttp
 import pytest
@@ -16,7 +15,7 @@ from safetensors.torch import load_file
 
 from mem_agent.config import Config, ConfigError
 from mem_agent.serving import control, fleet, servers
-from mem_agent.serving.engine_server import KEY_VARIABLE, RequireKey, fork_engines
+from mem_agent.serving.engine_server import KEY_VARIABLE, RequireKey
 from mem_agent.serving.fleet import Fleet
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
@@ -49,7 +48,6 @@ async def version(running: Fleet) -> str:
 
 @pytest.mark.asyncio
 async def test_sync_order_on_every_engine_and_nothing_left_after_stop(stubs, model):
-    """Nor do engines serve the starting weights under the name of others where systemd has emptied /dev/shm."""
     async with make_fleet(model, num_engines=2) as running:
         with pytest.raises(FleetError, match=r"1 tensors .* missing, e\.g\. b\.weight"):
             await running.sync_weights({"a.weight": torch.zeros(4)}, "1")
@@ -59,12 +57,11 @@ async def test_sync_order_on_every_engine_and_nothing_left_after_stop(stubs, mod
         stored = load_file(folder / "model.safetensors")
         assert sorted(stored) == sorted(TENSORS) and torch.equal(stored["b.weight"], TENSORS["b.weight"])
         assert [f.name for f in folder.iterdir()] == ["model.safetensors"]
-        shutil.rmtree(folder)
-        with pytest.raises(FleetError, match=r"model\.safetensors"):
-            await running.start_over()
+        await running.start_over()
+        shutil.rmtree(folder)  # systemd empties /dev/shm where a user's last session ends
         await running.sync_weights(TENSORS, "8")
         assert await version(running) == "8"
-    assert list(stubs.calls().values()) == [["update_weight_version", *SYNC, *SYNC]] * 2
+    assert list(stubs.calls().values()) == [["update_weight_version", *SYNC, *SYNC, *SYNC]] * 2
     assert len(started) == 3 and [group_members(g) for g in started] == [[], [], []]
     assert not folder.exists()
 
@@ -222,16 +219,3 @@ def test_control_calls_need_the_key(monkeypatch, path, header, passed):
     scope = {"type": "http", "path": path, "headers": [(b"authorization", header)]}
     asyncio.run(RequireKey(app)(scope, None, send))
     assert bool(reached) == passed and [m["status"] for m in sent if "status" in m] == ([] if passed else [401])
-
-
-def test_vllm_forks_its_engine_where_it_has_one_thread(monkeypatch):
-    utils = SimpleNamespace(get_mp_context=None)
-    monkeypatch.setitem(sys.modules, "vllm.v1.engine", SimpleNamespace(utils=utils))
-    platform = SimpleNamespace(is_cpu=lambda: True)
-    monkeypatch.setitem(sys.modules, "vllm.platforms", SimpleNamespace(current_platform=platform))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    fork_engines()
-    assert utils.get_mp_context().get_start_method() == "fork"
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    with pytest.raises(AssertionError, match="OpenMP"):
-        fork_engines()

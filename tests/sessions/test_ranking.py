@@ -9,7 +9,6 @@ from mem_agent.sessions.ranking import (
     after_thinking,
     answer_of,
     completed,
-    in_history,
     lenient_ranking,
     strict_ranking,
 )
@@ -55,20 +54,6 @@ def test_replies(reply, shown, strict, lenient):
             strict_ranking(reply, shown)
 
 
-def test_another_number_of_sessions_can_be_asked_for():
-    assert strict_ranking("<ranking>3,1</ranking>", 40, asked=2) == (3, 1)
-
-
-@given(st.integers(0, 30).flatmap(lambda n: st.tuples(st.just(n), st.permutations(range(n)))), st.text())
-def test_a_written_ranking_is_read_again(ranked, thought):
-    shown, order = ranked
-    best = order[:10]
-    reply = f"{thought}</think><ranking>{', '.join(map(str, best))}</ranking>"
-    assert lenient_ranking(reply, shown) == tuple(best)
-    if best:
-        assert strict_ranking(reply, shown) == tuple(best)
-
-
 PIECES = ["<think>", "</think>", "<ranking>", "</ranking>", "1", "-1", ",", " ", "x", "9" * 12]
 
 
@@ -85,47 +70,20 @@ def test_no_reply_breaks_the_parsers_and_strict_is_a_case_of_lenient(pieces, sho
 
 def test_what_a_ranking_does_not_name_follows_by_similarity():
     assert completed((7, 2), [0, 2, 7, 1]) == (7, 2, 0, 1)
-    assert completed((), [3, 1]) == (3, 1)
 
 
-@given(st.sets(st.integers(0, 500), min_size=1, max_size=40), st.randoms())
-def test_numbers_shown_lead_back_to_the_history(history, rng):
-    shown = sorted(history)
-    numbers = rng.sample(range(len(shown)), len(shown))
-    positions = in_history(numbers, shown)
-    assert [shown.index(position) for position in positions] == numbers
-
-
-@pytest.mark.parametrize("number", [-1, 2])
-def test_no_number_leads_to_a_session_that_was_not_shown(number):
-    with pytest.raises(ValueError):
-        in_history([0, number], [4, 9])
-
-
-@pytest.mark.parametrize(
-    ("reply", "said"),
-    [("<think>a</think>b", "b"), ("a</think>b", "b"), ("b", "b"), ("<think>a", None), ("", ""), ("a</THINK>b", "b"),
-     ("a</think>b</think> c", " c"), ("a <think>b", None)],
-)
+@pytest.mark.parametrize("reply, said", [
+    ("<think>a</think>b", "b"), ("a</THINK>b", "b"), ("b", "b"), ("<think>a", None), ("a</think>b</think> c", " c"),
+    ("a <think>b", None)])
 def test_thinking_is_cut_off(reply, said):
     assert after_thinking(reply) == said
 
 
-@pytest.mark.parametrize("reply,answer", [
-    ("<answer>Lyon</answer>", "Lyon"),
-    ("It is <ANSWER> Lyon </ANSWER>.", "Lyon"),
-    ("<think>Lyon?</think><answer>Lyon</answer>", "Lyon"),
-    ("Lyon?</think><answer>Lyon</answer>", "Lyon"),  # a template that opened the thinking itself
+@pytest.mark.parametrize("reply, answer", [
+    ("It is <ANSWER> Lyon </ANSWER>.", "Lyon"), ("<think>Lyon?</think><answer>Lyon</answer>", "Lyon"),
     ("<think><answer>Paris</answer></think> Lyon", "Lyon"),
-    ("I write <answer>Paris</answer>, no: <answer>Lyon", "Lyon"),
-    ("<answer>in\nLyon", "in\nLyon"),
-    ("In Lyon. ", "In Lyon."),
-    ("In Lyon.</answer> Sure.", "In Lyon."),
-    ("<think>Lyon or", ""),
-    ("<answer></answer>", ""),
-    ("", ""),
-    ("<answer>5</answer", "5</answer"),
-    ("<answer>里昂</answer>", "里昂"),
+    ("I write <answer>Paris</answer>, no: <answer>Lyon", "Lyon"), ("<answer>in\nLyon", "in\nLyon"),
+    ("In Lyon.</answer> Sure.", "In Lyon."), ("<think>Lyon or", ""), ("<answer></answer>", ""), ("", ""),
 ])
 def test_the_answer_of_a_reply(reply, answer):
     assert answer_of(reply) == answer

@@ -1,10 +1,6 @@
 """What models are shown and asked, in two languages, and what no text of a session can make of it."""
 
-import re
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mem_agent.sessions.records import Language, Session, Turn, language_of
 from mem_agent.sessions.wording import embedded_text, load_wording, render_history, render_session
@@ -19,11 +15,6 @@ def test_prompts_hold_their_parts_once(language):
         assert prompt.count(part) == 1, part
     chat = load_wording().chat_prompt("Q?", "", language, options=("(a) x", "(b) y"))
     assert "Q?\n(a) x\n(b) y\n</question>" in chat and "{" not in chat and "<answer>" in chat
-
-
-def test_fewer_sessions_are_asked_for_where_there_are_fewer():
-    prompt = load_wording().ranking_prompt("Q?", "h", 2, Language.EN)
-    assert "<ranking>1,0</ranking>" in prompt and "the 2 best" in prompt
 
 
 def test_a_text_is_no_template():
@@ -59,9 +50,6 @@ def test_a_file_that_is_no_wording_is_refused_by_its_name(tmp_path, text):
 
 
 # --- sessions -------------------------------------------------------------------------------------------------------
-
-FRAME = re.compile(r"<(/?)(session|date|history|question|ranking|think|answer|user|assistant|system)\d*>", re.I)
-
 
 def session(*turns, date="", id="s"):
     return Session(id, tuple(Turn(role, content) for role, content in turns), date)
@@ -105,16 +93,6 @@ def test_no_text_can_forge_a_tag(text):
 @pytest.mark.parametrize("text", HARMLESS)
 def test_other_markup_stays(text):
     assert embedded_text(session(("user", f"x {text} y"))) == f"<user0>x {text} y</user>"
-
-
-@given(st.lists(st.tuples(st.sampled_from(["user", "assistant", "Ann"]),
-                          st.text("<>/ \nsesionudrhtykawq017", max_size=30) | st.sampled_from(FORGED)), max_size=4),
-       st.text("</date>session19", max_size=12))
-def test_a_session_has_its_own_tags_and_no_others(turns, date):
-    text = render_session(session(*turns, date=date), 3)
-    expected = [("", "session")] + [("", "date"), ("/", "date")] * bool(date.strip())
-    expected += [tag for role, _ in turns if role != "Ann" for tag in (("", role), ("/", role))] + [("/", "session")]
-    assert [(slash, name.lower()) for slash, name in FRAME.findall(text)] == expected
 
 
 def test_a_date_is_one_line():

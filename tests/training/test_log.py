@@ -7,51 +7,41 @@ from types import ModuleType
 
 import pytest
 
-from mem_agent.config import Config, ConfigError
-from mem_agent.hooks.plugins import check_tracker
+from mem_agent.config import Config
 from mem_agent.system.errors import MemAgentError
 from mem_agent.training import log as module
-from mem_agent.training.log import RunLog, progress_line, read_metrics, start_tracker
+from mem_agent.training.log import RunLog, progress_line, read_metrics
 
 METRICS = {"reward": 0.5, "loss": 0.001, "failed": 1, "trajectories": 8, "kl": None, "seconds/rollout": 1.0,
            "seconds/log_probs": 0.0, "seconds": 2.0}
 
 
-@pytest.fixture
-def told(tmp_path, monkeypatch):
-    """What the tracker was told; it fails at rollout 1."""
-    calls = []
-
-    def send(number, metrics):
-        assert read_metrics(tmp_path)[-1]["rollout"] == number  # the disk first
-        calls.append((number, metrics))
-        if number == 1:
-            raise OSError("the network\nis gone")
-
-    def start(config, first, exits):
-        exits.callback(calls.append, "end")
-        return send
-
-    monkeypatch.setattr(module, "start_tracker", start)
-    return calls
-
-
 def run(tmp_path, first, last):
-    with closing(RunLog(Config(save_path=str(tmp_path), num_rollout=3), first)) as log:
-        log.begin(first)
+    with closing(RunLog(Config(save_path=str(tmp_path), num_rollout=3, tracker="wandb"), first)) as log:
         for number in range(first, last):
-            log.enter("sampling")
             log.finish(number, METRICS)
 
 
-def test_a_rollout_is_on_disk_in_the_log_and_with_the_tracker(tmp_path, told, caplog):
+def test_a_rollout_is_on_disk_in_the_log_and_with_the_tracker(tmp_path, monkeypatch, caplog):
+    """The tracker fails at rollout 1."""
+    told = []
+
+    def start(config, first, exits):
+        exits.callback(told.append, "end")
+        return send
+
+    def send(number, metrics):
+        assert read_metrics(tmp_path)[-1]["rollout"] == number  # the disk first
+        told.append((number, metrics))
+        if number == 1:
+            raise OSError("the network\nis gone")
+
+    monkeypatch.setitem(module.TRACKERS, "wandb", start)
     caplog.set_level(logging.INFO, logger="mem_agent")
     run(tmp_path, 0, 3)
     assert read_metrics(tmp_path) == [{"rollout": number, **METRICS} for number in range(3)]
     numbers = {name: value for name, value in METRICS.items() if value is not None}
     assert told == [(0, numbers), (1, numbers), (2, numbers), "end"]
-    lines = [record.message for record in caplog.records if record.levelno == logging.INFO]
-    assert [line.partition(" | ")[0] for line in lines] == ["rollout 1/3", "rollout 2/3", "rollout 3/3"]
     assert progress_line(11, 40, METRICS) == (
         "rollout 12/40 | reward 0.500 | loss +0.00100 | 2.0 s (rollout 1.0, log-probs 0.0) | FAILED 1 of 8"
     )
@@ -63,25 +53,10 @@ def test_a_rollout_is_on_disk_in_the_log_and_with_the_tracker(tmp_path, told, ca
     assert [line["rollout"] for line in read_metrics(tmp_path)] == [0, 1]
 
 
-def test_other_ranks_say_and_write_nothing(tmp_path, caplog, capfd):
-    caplog.set_level(logging.INFO)
-    with closing(RunLog(Config(save_path=str(tmp_path), tracker="wandb"), 0, silent=True)) as log:
-        log.begin(0)
-        log.finish(0, METRICS)
-    assert not list(tmp_path.iterdir()) and caplog.text == "" and capfd.readouterr() == ("", "")
-
-
-# --- trackers -------------------------------------------------------------------------------------------------------
-
-
-def test_a_tracker_that_is_not_there_or_cannot_begin_is_one_line(tmp_path, monkeypatch):
-    check_tracker(Config())
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="pip install wandb"):
-        check_tracker(Config(tracker="wandb"))
+def test_a_tracker_that_cannot_begin_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", ModuleType("wandb"))  # without init
-    with pytest.raises(MemAgentError, match="TRACKER=wandb cannot begin") as error:
-        RunLog(Config(tracker="wandb", save_path=str(tmp_path)), 0)
+    with pytest.raises(MemAgentError, match="TRACKER=wandb") as error:
+        run(tmp_path, 0, 0)
     assert "\n" not in str(error.value)
 
 
@@ -91,11 +66,9 @@ def test_the_real_library_goes_on_with_the_run_that_it_knows(name, tmp_path, mon
     pytest.importorskip(name)
     for variable, value in {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}.items():
         monkeypatch.setenv(variable, value)
-    config, keys = Config(tracker=name, save_path=str(tmp_path / "run")), set()
+    config, keys = Config(tracker=name, save_path=str(tmp_path)), set()
     for first in (0, 1):
         with ExitStack() as exits:
-            send = start_tracker(config, first, exits)
-            assert send is not None
-            send(first, {"reward": 0.5, "eval/50/best@4": 0.25})
-        keys.add((tmp_path / "run" / "tracker.json").read_bytes())
-    assert len(keys) == 1
+            module.TRACKERS[name](config, first, exits)(first, {"reward": 0.5, "eval/50/best@4": 0.25})
+        keys |= {file.read_bytes() for file in tmp_path.glob("tracker.json")}
+    assert len(keys) == (name == "wandb")

@@ -30,7 +30,7 @@ def test_what_followed_a_rollout_that_is_sampled_again_is_removed(tmp_path, capl
     assert [journal.read(number) is None for number in (2, 3, 4)] == [False, False, True]
     assert "rollout_0000004.json" in caplog.text
     (journal.folder / "rollout_0000003.json").write_bytes(b'{"fingerprint": "')
-    assert journal.read(2) == ROLLOUT and journal.read(3) is None and "rollout_0000003.json is damaged" in caplog.text
+    assert journal.read(2) == ROLLOUT and journal.read(3) is None and "rollout_0000003.json" in caplog.text
 
 
 # --- the fingerprint -------------------------------------------------------------------------------------------------
@@ -89,7 +89,6 @@ class MadeUpRollouts:
 
     sampled: list[int] = []
     weights: dict[str, torch.Tensor] = {}
-    speed: dict[str, float] = {}
 
     def __init__(self, config: Config, **evaluation: object) -> None:
         self.journal = Journal(config)
@@ -97,21 +96,19 @@ class MadeUpRollouts:
     def begin(self) -> None:
         pass
 
+    close = begin
+
     def sync(self, tensors: dict[str, torch.Tensor], version: int) -> float:
         MadeUpRollouts.weights = tensors
         return 0.0
 
     def rollout(self, number: int, first_group: int) -> Rollout:
-        known = self.journal.read(number)
-        if known is not None:
+        if (known := self.journal.read(number)) is not None:
             return known
         self.sampled.append(number)
         fresh = Rollout(train_data(random.SystemRandom().randrange(2**32)), first_group + 1, {"reward": 0.5})
         self.journal.write(number, fresh)
         return fresh
-
-    def close(self) -> None:
-        pass
 
 
 def train_data(seed: int) -> dict[str, list[Any]]:
@@ -174,7 +171,7 @@ def test_a_run_that_goes_back_comes_to_the_weights_of_the_unbroken_one(config, u
     assert all(torch.equal(tensor, unbroken[1][name]) for name, tensor in MadeUpRollouts.weights.items())
     said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     if named == "5":
-        assert "iter_0000005" in said[0] and "trained again" in said[1]
+        assert "iter_0000005" in said[0]
 
 
 def test_a_run_goes_on_from_the_newest_whole_checkpoint(config):
@@ -201,4 +198,5 @@ def test_the_journal_reaches_back_to_the_oldest_kept_checkpoint(config, tmp_path
     train.train(config)
     assert journalled(config) == kept
     Path(config.save_path, folders.TRACKER).unlink()  # the newest checkpoint is continued
-    assert not train.train(config), "all rollouts are there"
+    train.train(config)
+    assert MadeUpRollouts.sampled == [0, 1, 2, 3], "all rollouts are there"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -10,10 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mem_agent import rollout
-from mem_agent.config import Config, ConfigError
-from mem_agent.hooks.host import embedded_args
-from mem_agent.hooks.sample import Sample
+from mem_agent.config import Config
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.training import rollouts, train
@@ -190,11 +186,3 @@ def test_a_resumed_run_is_the_unbroken_one_bit_for_bit(model, tmp_path, no_engin
     assert rates == pytest.approx([3e-3 * x for x in (0.1, 0.5, 0.9, 1.0)])
     weights = converted(unbroken)
     assert all(torch.equal(tensor, weights[name]) for name, tensor in converted(broken).items())
-
-
-def test_evaluation_asks_the_model_and_not_the_row(model, tmp_path):
-    """Under LOSS=sft too: without a router it fails, where a given reply would have been taken."""
-    config = run_of(model, tmp_path)
-    sample = Sample("Where is Anna?", metadata={"solution": "\\boxed{Paris}"})
-    with pytest.raises(ConfigError, match="no router"):
-        asyncio.run(rollout.generate(embedded_args(config, None), sample, {}, evaluation=True))

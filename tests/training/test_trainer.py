@@ -18,6 +18,7 @@ from mem_agent.system.process_environment import process_environment
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
+from mem_agent.training.ranks import MEETING
 from mem_agent.training.rows import TrainRow
 from mem_agent.training.trainer import Trainer
 
@@ -148,11 +149,14 @@ def test_two_processes_do_what_one_does(model, tmp_path, tp):
     (tmp_path / "other" / "iter_0000001" / "common.pt").write_bytes(b"")
     (tmp_path / "other" / TRACKER).write_text("1")
     program = Path(__file__).parents[1] / "helpers" / "trainer_steps.py"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    arguments = [str(program), str(model), str(tmp_path), str(tp), str(tmp_path / "other")]
-    subprocess.run([*command, *arguments], env=os.environ | process_environment(processes=2), check=True,
-                   timeout=HANGS_AFTER_S)
+    command = [sys.executable, str(program), str(model), str(tmp_path), str(tp), str(tmp_path / "other")]
+    meeting = {MEETING: str(tmp_path / "store"), "WORLD_SIZE": "2"}
+    env = os.environ | process_environment(processes=2) | meeting
+    started = [subprocess.Popen(command, env=env | {"RANK": rank}) for rank in "01"]
+    assert [process.wait(HANGS_AFTER_S) for process in started] == [0, 0]
     result = json.loads((tmp_path / "result.json").read_text())
+
+    assert set(result["addresses"]) <= {"127.0.0.1", "::1"}
 
     trainer = Trainer(make_config(model))
     assert result["one_row"][0] == pytest.approx(trainer.log_probs(rows[:1])[0], abs=1e-5)

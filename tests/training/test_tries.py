@@ -68,14 +68,6 @@ def test_a_prediction_sees_its_row_up_to_there_and_nothing_else(rows):
     assert len(set(zip(trie.predicting, trie.targets, strict=True))) == len(trie.targets)
 
 
-@settings(deadline=None)
-@given(rows())
-def test_unshared_rows_keep_paths_of_their_own_in_their_order(rows):
-    trie = build_trie(rows, share=False)
-    check(rows, trie)
-    assert trie.tokens == [token for r in rows for token in r.inputs]
-
-
 def test_the_example_of_the_module():
     trie = build_trie([row([1, 2, 3, 9], 2), row([1, 2, 4, 9], 2), row([7, 8, 9], 2), row([1, 2, 3, 9], 2)])
     assert trie.tokens == [1, 2, 3, 4, 7, 8]
@@ -145,9 +137,3 @@ def test_siblings_stay_together_and_a_trie_is_cut_where_least_is_shared():
     halves = cut_tries(rows, 1, 24)
     assert [(piece.rows, piece.tokens) for piece in whole] == [((0, 2, 1, 3), 25)]
     assert [(piece.rows, piece.tokens) for piece in halves] == [((0, 2), 13), ((1, 3), 13)]
-
-
-def test_a_comb_is_cut_tooth_by_tooth():
-    """Row i is the first i tokens of one row and a token of its own: the longest two have 6 tokens."""
-    rows = [[*range(1, i), 99] for i in range(1, 6)]
-    assert [piece.rows for piece in cut_tries(rows, 1, 6)] == [(4, 3), (2,), (1,), (0,)]

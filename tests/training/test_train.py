@@ -1,58 +1,51 @@
-"""What the embedded host refuses before anything starts, without servers."""
+"""What the embedded host refuses before anything starts, the settings that a run leaves, and the pocket profile."""
 
 import json
 import math
+import urllib.request
 from types import SimpleNamespace
 
 import pytest
 
 from mem_agent.config import Config, ConfigError, load_yaml
 from mem_agent.system.errors import MemAgentError
+from mem_agent.system.ports import free_ports
 from mem_agent.tests.helpers.fake_host import make_model
 from mem_agent.training.resume import Rollout
-from mem_agent.training.train import checked, learn, main, train
+from mem_agent.training.train import checked, learn, main, pocket_profile, train_rollouts
 
 ROW = {"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}
 
 
-def settings(tmp_path, model="qwen3-0.6b", **env):
+def settings(tmp_path, **env):
     """The environment of a run that could start; model and data are made."""
     (tmp_path / "train.jsonl").write_text(f"{json.dumps(ROW)}\n" * 9)
-    make_model(tmp_path / "model", model)
+    (tmp_path / "dev.jsonl").write_text(json.dumps(ROW | {"metadata": ROW["metadata"] | {"task": "multi-hop"}}))
+    make_model(tmp_path / "model", "qwen3-0.6b")
     return {"TRAIN_DATA": str(tmp_path / "train.jsonl"), "HF_CKPT": str(tmp_path / "model")} | env
 
 
 REFUSED = [
-    ({"TRAIN_DATA": ""}, "TRAIN_DATA"), ({"TRAIN_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl"),
+    ({"HOST": "slime"}, "HOST=slime"), ({"TRAIN_DATA": ""}, "TRAIN_DATA"),
+    ({"TRAIN_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl"),
+    ({"TRAIN_DATA": "TMP/dev.jsonl"}, "dev.jsonl, line 1: metadata.task"),
     ({"FULLY_ASYNC": "1"}, "FULLY_ASYNC"), ({"HOST_ARGS": "--x 1"}, "HOST_ARGS"),
     ({"EVAL_INTERVAL": "5"}, "EVAL_INTERVAL=5"), ({"EVAL_DATA": "dev.jsonl"}, "EVAL_DATA='dev.jsonl'"),
     ({"EVAL_DATA": "a/x.jsonl b/x.jsonl", "EVAL_INTERVAL": "5"}, "EVAL_DATA="),
     ({"EVAL_DATA": "/nowhere.jsonl", "EVAL_INTERVAL": "5"}, "EVAL_DATA: /nowhere.jsonl"),
+    ({"EVAL_DATA": "TMP/train.jsonl@[9:]", "EVAL_INTERVAL": "5"}, "EVAL_DATA"),
     ({"LORA_RANK": "16", "TP": "2", "TRAIN_PROCS": "2"}, "LORA_RANK=16"),
     ({"HF_CKPT": "/nowhere"}, "HF_CKPT='/nowhere'"), ({"AGENT": "nope"}, "AGENT='nope'"),
     ({"ENGINE_MAX_LEN": "40"}, "ENGINE_MAX_LEN"), ({"MEM_CHUNK_TOKENS": "50000"}, "MEM_CHUNK_TOKENS=50000"),
-    ({"TRAIN_PROCS": "32", "GLOBAL_BATCH_SIZE": "16"}, "GLOBAL_BATCH_SIZE=16"),
 ]
 
 
 @pytest.mark.parametrize("env,message", REFUSED)
 def test_settings_that_nothing_could_come_of_are_refused(tmp_path, env, message):
+    env = {name: value.replace("TMP", str(tmp_path)) for name, value in env.items()}
     with pytest.raises(MemAgentError) as error:
         checked(Config.from_env(settings(tmp_path) | env))
     assert message in str(error.value) and "\n" not in str(error.value)
-
-
-def test_rows_that_could_not_be_asked_are_refused_at_once(tmp_path):
-    env, dev = settings(tmp_path), tmp_path / "dev.jsonl"
-    dev.write_text(json.dumps(ROW | {"metadata": ROW["metadata"] | {"task": "multi-hop"}}))
-    for change in ({"TRAIN_DATA": str(dev)}, {"EVAL_DATA": str(dev), "EVAL_INTERVAL": "5"}):
-        with pytest.raises(MemAgentError, match=r"dev.jsonl, line 1: metadata.task"):
-            checked(Config.from_env(env | change))
-    with pytest.raises(MemAgentError, match="EVAL_DATA"):
-        checked(Config.from_env(env | {"EVAL_DATA": f"{tmp_path / 'train.jsonl'}@[9:]", "EVAL_INTERVAL": "5"}))
-
-
-# --- a step that cannot be learned from -----------------------------------------------------------------------------
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved_or_sent():
@@ -63,9 +56,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved_or_sent
     config = Config(kl_coef=0.0, save_path="/runs/mine", global_batch_size=1)
     with pytest.raises(MemAgentError, match=r"LR.*/runs/mine"):
         learn(config, diverged, Rollout(data, 1, {}))
-
-
-# --- the settings that a run leaves ---------------------------------------------------------------------------------
 
 
 class Source:
@@ -81,13 +71,10 @@ class Source:
         pass
 
 
-@pytest.fixture
-def no_servers(monkeypatch):
+def test_a_run_that_goes_on_leaves_its_settings_as_they_were_resolved(tmp_path, monkeypatch, capsys):
+    """A converted model takes them along: those of a run that was refused never trained it."""
     monkeypatch.setattr("mem_agent.training.train.Rollouts", Source)
     monkeypatch.setattr("mem_agent.training.trainer.Trainer", lambda config: None)
-
-
-def test_a_run_leaves_its_settings_as_they_were_resolved(tmp_path, no_servers, monkeypatch, capsys):
     save = tmp_path / "save"
     env = settings(tmp_path, SAVE_PATH=str(save), MEM_CHUNK_TOKENS="77", SEED="5", TRAIN_DATA="train.jsonl")
     monkeypatch.chdir(tmp_path)
@@ -96,25 +83,29 @@ def test_a_run_leaves_its_settings_as_they_were_resolved(tmp_path, no_servers, m
     assert main(["--check"]) == 0 and not save.exists()
     assert main([]) == 1 and "no engine" in capsys.readouterr().err
     left = load_yaml(save / "mem_agent.yaml")
-    assert left == checked(Config.from_env()).replace(train_data=f"{tmp_path}/train.jsonl")
-    assert left.engine_max_len and not list(save.glob(".*.tmp"))
+    assert left == checked(Config.from_env()).replace(train_data=f"{tmp_path}/train.jsonl") and left.engine_max_len
     for name in env:
         monkeypatch.delenv(name)
     monkeypatch.chdir("/")
     assert main(["--check", "--config", str(save / "mem_agent.yaml")]) == 0
 
-
-def test_only_a_run_that_goes_on_changes_the_settings_it_left(tmp_path, no_servers, monkeypatch):
-    """A converted model takes them along: those of a run that was refused or is over never trained it."""
-
     def refuse(*_):
         raise ConfigError("it ends here")
 
-    config, left = Config(save_path=str(tmp_path), num_rollout=3), tmp_path / "mem_agent.yaml"
-    left.write_text("as it was")
-    with pytest.raises(ConfigError, match="it ends here"), monkeypatch.context() as patched:
-        patched.setattr("mem_agent.training.train.resume", refuse)
-        train(config)
-    (tmp_path / "iter_0000002").mkdir()
-    train(config)
-    assert left.read_text() == "as it was"
+    (save / "mem_agent.yaml").write_text("as it was")
+    monkeypatch.setattr("mem_agent.training.train.resume", refuse)
+    with pytest.raises(ConfigError, match="it ends here"):
+        train_rollouts(Config(save_path=str(save)), Source(left))
+    assert (save / "mem_agent.yaml").read_text() == "as it was"
+
+
+def test_the_pockets_chat_model_answers_while_the_run_lasts(monkeypatch):
+    port = str(free_ports(1)[0])
+    monkeypatch.setenv("POCKET_CHAT_PORT", port)
+    with pocket_profile():
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models") as reply:
+            assert json.load(reply)["data"][0]["id"] == "frozen-chat"
+        with pytest.raises(MemAgentError, match="POCKET_CHAT_PORT"), pocket_profile():
+            pass
+    with pytest.raises(OSError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models")
