@@ -19,29 +19,25 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import orjson
 import psutil
 
-from ..system.files import write_atomically
 from ..system.one_line_errors import one_line_errors
-from .outcome import BenchmarkError, Outcome, table
+from .outcome import BenchmarkError, Outcome, measure, table
 
 BENCHMARKS = {
-    "trainer": "rows as tries against rows, and bfloat16 against float32 where the processor has it",
+    "trainer": "rows as tries against rows",
     "against_trl": "the trainer's step against that of TRL's GRPOTrainer, on the same rows",
     "converter": "2,048 trajectories of 8 turns of 6,000 tokens to training rows: time and memory",
-    "sifter": "MemSifter's pre-filter and packing of 500 sessions; stage 1 over 10,000 questions: time and memory",
+    "sifter": "MemSifter's stage 1 over 10,000 questions: time and memory; stages 2 and 3 against a full window",
     "endpoint": "mem-agent serve: CPU of a turn, and how long others wait with 64 documents at once",
     "rollout": "rollouts on engines: prefill against what whole blocks allow, and against memory first; wall seconds",
 }
 """Name of the module -> what it measures."""
-PACKAGES = ("torch", "megatron-core", "transformers", "vllm", "vllm-router", "numpy")
 
 
 def run(names: Sequence[str], *, quick: bool) -> Iterator[Outcome]:
@@ -51,7 +47,7 @@ def run(names: Sequence[str], *, quick: bool) -> Iterator[Outcome]:
         # os.dup2: what libraries print goes to standard error, as the table alone is the command's output.
         with ProcessPoolExecutor(1, get_context("spawn"), initializer=os.dup2, initargs=(2, 1)) as pool:
             try:
-                found = pool.submit(_measure, name, quick).result()
+                found = pool.submit(measure, f"{__package__}.{name}", quick).result()
             except Exception as error:
                 if not isinstance(error, BenchmarkError):
                     traceback.print_exc()
@@ -60,27 +56,18 @@ def run(names: Sequence[str], *, quick: bool) -> Iterator[Outcome]:
         yield from found
 
 
-def _measure(name: str, quick: bool) -> list[Outcome]:
-    return import_module(f"{__package__}.{name}").measure(quick)
-
-
-def machine() -> dict[str, Any]:
-    """What is measured on; ``load`` is the load average of the last minute, five and fifteen."""
-    versions = {}
-    for name in PACKAGES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "not installed"
-    named = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+def machine() -> str:
+    """What is measured on, before anything is measured."""
+    names = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
              if line.startswith("model name")]
+    packages = ("torch", "megatron-core", "transformers", "vllm", "vllm-router", "numpy")
     git = subprocess.run(["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty"],
                          capture_output=True, text=True)
-    return {
-        "cpu": named[0] if named else platform.machine(), "cores": len(os.sched_getaffinity(0)),
-        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1), "load": [round(x, 2) for x in os.getloadavg()],
-        "python": platform.python_version(), "versions": versions, "commit": git.stdout.strip() or "unknown",
-    }
+    return ", ".join([
+        *names[:1], f"{len(os.sched_getaffinity(0))} cores", f"{psutil.virtual_memory().total / 1e9:.1f} GB",
+        f"load average {os.getloadavg()[0]:.2f} at the start", f"Python {platform.python_version()}",
+        *(f"{name} {version(name)}" for name in packages), f"commit {git.stdout.strip() or 'unknown'}",
+    ])
 
 
 @one_line_errors("what was measured is lost")
@@ -89,24 +76,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks (default: all; --list names them)")
     parser.add_argument("--list", action="store_true", help="name the benchmarks and what they measure")
     parser.add_argument("--quick", action="store_true", help="fewest repetitions; the longest parts are cut short")
-    parser.add_argument("--output", type=Path, metavar="FILE.json", help="every sample, and the machine")
+    parser.add_argument("--output", type=argparse.FileType("wb"), metavar="FILE.json",
+                        help="what every round measured, and the machine")
     options = parser.parse_args(arguments)
     if options.list:
         print("\n".join(f"{name:14}{what}" for name, what in BENCHMARKS.items()))
         return 0
     if unknown := set(options.names) - set(BENCHMARKS):
         raise BenchmarkError(f"no benchmark {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}")
+    measured_on, began = machine(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    outcomes = list(run(options.names or list(BENCHMARKS), quick=options.quick))
     if options.output:
-        options.output.touch()  # a file that cannot be written fails now and not after an hour
-    before, began = machine(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    outcomes = list(run([name for name in BENCHMARKS if name in options.names or not options.names],
-                        quick=options.quick))
-    if options.output:
-        content = {"began": began, "quick": options.quick, "machine": before, "outcomes": outcomes}
-        write_atomically(options.output, orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
-    versions = ", ".join(f"{name} {found}" for name, found in before["versions"].items())
-    print(f"{before['cpu']}, {before['cores']} cores, {before['memory_gb']:g} GB; load average {before['load'][0]:g} "
-          f"at the start; Python {before['python']}, {versions}; commit {before['commit']}\n\n{table(outcomes)}")
+        content = {"began": began, "quick": options.quick, "machine": measured_on, "outcomes": outcomes}
+        options.output.write(orjson.dumps(content, option=orjson.OPT_INDENT_2))
+    print(f"{measured_on}\n\n{table(outcomes)}")
     return 0
 
 

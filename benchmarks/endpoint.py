@@ -10,20 +10,18 @@ wall seconds for all of them. Clients and stub share the machine with it.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
+import queue
 import random
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import aiohttp
 import orjson
 import psutil
 from aiohttp import web
 
-from ..system.ports import free_ports
 from ..system.python_command import python_module
 from .outcome import BenchmarkError, Outcome
 from .trainer import POCKET
@@ -39,50 +37,55 @@ each of 64 sequences."""
 WORDS = ("The", "key", "of", "Anna", "is", "red", "and", "a", "long", "history", "of", "rivers", "began", "in", "1871")
 
 
-@contextmanager
-def stub_engine(latency_s: float) -> Iterator[str]:
-    """The URL of a server that answers every request with two fixed tokens, in a process of its own."""
-    (port,) = free_ports(1)
-    process = multiprocessing.get_context("spawn").Process(target=_answer, args=(latency_s, port))
-    process.start()
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.join()
+def measure(quick: bool = False) -> list[Outcome]:
+    sections, documents = (SECTIONS // 8, DOCUMENTS // 4) if quick else (SECTIONS, DOCUMENTS)
+    return asyncio.run(_measure(sections, documents))
 
 
-def _answer(latency_s: float, port: int) -> None:
-    content = [{"token_id": token, "logprob": -0.5} for token in (5, 6)]
-    choice = {"token_ids": [5, 6], "logprobs": {"content": content}, "finish_reason": "stop"}
+async def _measure(sections: int, documents: int) -> list[Outcome]:
+    latency_s = 0.0
 
-    async def answer(request: web.Request) -> web.Response:
-        began = time.monotonic()
+    async def generate(request: web.Request) -> web.Response:
         await request.read()
-        await asyncio.sleep(began + latency_s - time.monotonic())
+        await asyncio.sleep(latency_s)
+        content = [{"token_id": token, "logprob": -0.5} for token in (5, 6)]
+        choice = {"token_ids": [5, 6], "logprobs": {"content": content}, "finish_reason": "stop"}
         return web.json_response({"choices": [choice]})
 
     async def healthy(_: web.Request) -> web.Response:
         return web.Response()
 
-    app = web.Application(client_max_size=2**26)
-    app.add_routes([web.post("/inference/v1/generate", answer), web.get("/health", healthy)])
-    web.run_app(app, host="127.0.0.1", port=port, backlog=1024, print=None)
-
-
-@contextmanager
-def endpoint(engine_url: str) -> Iterator[tuple[str, psutil.Process]]:
-    """The URL of a `mem-agent serve`, and its process."""
-    command = python_module("mem_agent", "serve", str(POCKET), "--port", "0", "--url", engine_url)
+    engine = serve_in_thread(web.post("/inference/v1/generate", generate), web.get("/health", healthy))
+    command = python_module("mem_agent", "serve", str(POCKET), "--port", "0", "--url", engine)
     with subprocess.Popen(command, env=os.environ | SETTINGS, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         try:
-            line = process.stdout.readline()
-            if not line.startswith("READY "):
+            ready = process.stdout.readline()
+            if not ready.startswith("READY "):
                 raise BenchmarkError("mem-agent serve did not start; its own lines above say why")
-            yield line.split()[1].removesuffix("/v1"), psutil.Process(process.pid)
+            url = ready.split()[1].removesuffix("/v1")
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+                turn = await _turn(session, url, psutil.Process(process.pid), sections)
+                latency_s = LATENCY_S
+                return [turn, *await _at_once(session, url, documents, sections)]
         finally:
             process.terminate()
+
+
+def serve_in_thread(*routes: web.RouteDef) -> str:
+    """The URL of a server of these routes, in a thread that ends with the process."""
+    url: queue.Queue[str] = queue.Queue()
+
+    async def serve() -> None:
+        app = web.Application(client_max_size=2**26)
+        app.add_routes(routes)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
+        url.put(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        await asyncio.Event().wait()
+
+    threading.Thread(target=lambda: asyncio.run(serve()), daemon=True).start()
+    return url.get()
 
 
 def document(seed: int, sections: int) -> str:
@@ -103,50 +106,32 @@ async def ask(session: aiohttp.ClientSession, url: str, text: str) -> int:
     return sections
 
 
-def measure(quick: bool = False) -> list[Outcome]:
-    sections, documents = (SECTIONS // 8, DOCUMENTS // 4) if quick else (SECTIONS, DOCUMENTS)
-    with stub_engine(0.0) as engine, endpoint(engine) as (url, process):
-        lines = [asyncio.run(_turn(url, process, sections))]
-    with stub_engine(LATENCY_S) as engine, endpoint(engine) as (url, _):
-        return lines + asyncio.run(_at_once(url, documents, sections))
-
-
-async def _turn(url: str, process: psutil.Process, sections: int) -> Outcome:
+async def _turn(session: aiohttp.ClientSession, url: str, process: psutil.Process, sections: int) -> Outcome:
     text, values = document(0, sections), []
-    async with aiohttp.ClientSession() as session:
-        turns = await ask(session, url, text) + 1  # tokenised once, and connected
-        for _ in range(ROUNDS):
-            before = process.cpu_times()
-            for _ in range(READINGS):
-                await ask(session, url, text)
-            after = process.cpu_times()
-            values.append(1000 * (after.user + after.system - before.user - before.system) / READINGS / turns)
+    turns = await ask(session, url, text) + 1  # tokenised once, and connected
+    for _ in range(ROUNDS):
+        before = sum(process.cpu_times()[:2])
+        for _ in range(READINGS):
+            await ask(session, url, text)
+        values.append(1000 * (sum(process.cpu_times()[:2]) - before) / READINGS / turns)
     return Outcome(NAME, "CPU of a turn", tuple(values), unit="ms", note=f"{turns} turns, one after the other")
 
 
-async def _at_once(url: str, documents: int, sections: int) -> list[Outcome]:
+async def _at_once(session: aiohttp.ClientSession, url: str, documents: int, sections: int) -> list[Outcome]:
     waits, seconds = [], []
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        for first in range(0, ROUNDS * documents, documents):
-            texts = [document(first + number + 1, sections) for number in range(documents)]
-            began = time.perf_counter()
-            reading = asyncio.gather(*(ask(session, url, text) for text in texts))
-            waits.append(await _longest_wait(session, url, reading))
-            seconds.append(time.perf_counter() - began)
-            assert min(reading.result()) > sections // 2
+    for first in range(0, ROUNDS * documents, documents):
+        texts = [document(first + number + 1, sections) for number in range(documents)]
+        began, longest = time.perf_counter(), 0.0
+        reading = asyncio.gather(*(ask(session, url, text) for text in texts))
+        while not reading.done():
+            asked = time.perf_counter()
+            async with session.get(f"{url}/health") as answer:
+                await answer.read()
+            longest = max(longest, 1000 * (time.perf_counter() - asked))
+            await asyncio.sleep(0.01)
+        waits.append(longest)
+        seconds.append(time.perf_counter() - began)
+        assert min(reading.result()) > sections // 2
     what = f"{documents} documents of {sections} sections at once"
     return [Outcome(NAME, f"{what}: /health at most", tuple(waits), unit="ms"),
             Outcome(NAME, what, tuple(seconds), unit="s")]
-
-
-async def _longest_wait(session: aiohttp.ClientSession, url: str, reading: asyncio.Future[list[int]]) -> float:
-    """Milliseconds."""
-    longest = 0.0
-    while not reading.done():
-        began = time.perf_counter()
-        async with session.get(f"{url}/health") as answer:
-            await answer.read()
-        longest = max(longest, 1000 * (time.perf_counter() - began))
-        await asyncio.sleep(0.01)
-    return longest
-

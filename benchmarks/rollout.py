@@ -1,14 +1,14 @@
 """Rollouts on real engines: what is prefilled against what whole blocks allow, and against memory first.
 
 Qwen3 models of random weights on two engines behind the router, through the pack's own hooks (``rollout.py``); nothing
-is trained. Variants run in turns, with empty caches, all trajectories at once:
+is trained. Each rollout begins with empty caches, all trajectories at once, with the templates in one of two orders::
 
-    chunk       section_first: the pack's prompts; siblings meet at each chunk
-    memory      memory_first: siblings share the question alone and stay at one engine
-    trajectory  memory_first, each trajectory a group of its own: what routing by conversation gives
+    section_first   the pack's prompts; siblings meet at each chunk
+    memory_first    siblings share the question alone and stay at one engine; in the timed rollouts each trajectory is
+                    a group of its own, which is what routing by conversation gives
 
-``computed`` are prompt tokens that the engines' caches did not have, by vLLM's own counters, what went ahead included;
-``ideal`` is what whole blocks allow for the same prompts (``ideal_prefill``). Counts do not depend on the model's
+Computed are prompt tokens that the engines' caches did not have, by vLLM's own counters, what went ahead included;
+the ideal is what whole blocks allow for the same prompts (``ideal_prefill``). Counts do not depend on the model's
 size, so the small one gives them; wall seconds are the large one's.
 """
 
@@ -21,12 +21,10 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import chain, pairwise, zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
-from statistics import mean
+from typing import NamedTuple
 
-import psutil
 import torch
 import yaml
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -34,7 +32,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from .. import rollout as hooks
 from ..config import Config
 from ..hooks.host import embedded_args
-from ..hooks.sample import Record, Sample, TurnRecord
+from ..hooks.sample import Record, Sample
 from ..rollout_client import Dialect, Endpoint, close_clients
 from ..serving.fleet import Fleet
 from ..serving.servers import BLOCK_TOKENS
@@ -48,11 +46,10 @@ SMALL = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "
 LARGE = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
          "intermediate_size": 1536}
 """4.9M and 27M weights."""
-CHUNK, MEMORY, FINAL, TURNS, LONGEST = 1024, 64, 16, 6, 1408
+CHUNK, MEMORY, TURNS, LONGEST = 1024, 64, 6, 1408
 COUNTED = ((2, 8, 5.0), (1, 16, 9.0))
 """Documents, siblings, and the target against memory first."""
 TIMED = (4, 8)
-COUNTERS = ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total")
 WORDS = ("apple", "pear", "plum", "grape", "lemon", "cat", "dog", "horse", "sheep", "goat", "red", "blue", "green")
 _MEMORY = "Update the memory for the question.\nQuestion:\n{problem}\n"
 ORDERS = {
@@ -61,18 +58,14 @@ ORDERS = {
 }
 
 
-@dataclass(frozen=True)
-class Rollout:
-    """One rollout: prompt tokens sent, computed, ideal; reply tokens; seconds of the wall and of the engines' CPU."""
+class Rollout(NamedTuple):
+    """Prompt tokens sent, computed, ideal; reply tokens; seconds of the wall."""
 
     sent: int
     computed: float
     ideal: int
-    by_turn: str
     replies: int
-    wall_s: float
-    nine_tenths_s: float
-    cpu_s: float
+    seconds: float
 
 
 def measure(quick: bool = False) -> list[Outcome]:
@@ -81,45 +74,33 @@ def measure(quick: bool = False) -> list[Outcome]:
 
 async def _measure(quick: bool) -> list[Outcome]:
     lines: list[Outcome] = []
-    try:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            async with _fleet(folder, SMALL) as fleet:
-                for documents, siblings, target in COUNTED[:1] if quick else COUNTED:
-                    own = await rollout(fleet, folder, documents, siblings, "section_first")
-                    other = await rollout(fleet, folder, documents, siblings, "memory_first")
-                    lines += counted(f"G {siblings}, {TURNS} turns, {CHUNK}/{MEMORY}", own, other, target)
-            if not quick:
-                async with _fleet(folder, LARGE) as fleet:
-                    pairs = [(await rollout(fleet, folder, *TIMED, "section_first"),
-                              await rollout(fleet, folder, *TIMED, "memory_first", grouped=False)) for _ in range(2)]
-                lines += in_seconds(f"G {TIMED[1]}, {TURNS} turns, {CHUNK}/{MEMORY}", pairs)
-    finally:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with _fleet(folder, SMALL) as fleet:
+            for documents, siblings, target in COUNTED[:1] if quick else COUNTED:
+                own = await rollout(fleet, folder, documents, siblings, "section_first")
+                other = await rollout(fleet, folder, documents, siblings, "memory_first")
+                shape = f"G {siblings}, {TURNS} turns, {CHUNK}/{MEMORY}"
+                note = f"sent {own.sent:,}, computed {own.computed:,.0f}, ideal {own.ideal:,} tokens"
+                lines += [
+                    Outcome(NAME, f"computed prefill against whole blocks' ideal, {shape}",
+                            (own.computed / own.ideal,), target=1.05, at_most=True, note=note),
+                    Outcome(NAME, f"memory first computes, {shape}", (other.computed / own.computed,), target=target,
+                            note="times the prefill"),
+                ]
+        if not quick:
+            async with _fleet(folder, LARGE) as fleet:
+                pairs = [(await rollout(fleet, folder, *TIMED, "section_first"),
+                          await rollout(fleet, folder, *TIMED, "memory_first", grouped=False)) for _ in range(2)]
+            shape = f"G {TIMED[1]}, {TURNS} turns, {CHUNK}/{MEMORY}, 27M"
+            lines += [
+                Outcome(NAME, f"wall against memory first with a key for each trajectory, {shape}", target=2.5,
+                        values=tuple(other.seconds / own.seconds for own, other in pairs)),
+                Outcome(NAME, f"prompt and reply tokens, {shape}", unit="tokens/s",
+                        values=tuple((own.sent + own.replies) / own.seconds for own, _ in pairs)),
+            ]
         await close_clients()
     return lines
-
-
-def counted(shape: str, own: Rollout, memory_first: Rollout, target: float) -> list[Outcome]:
-    note = f"sent {own.sent:,}, computed {own.computed:,.0f}, ideal {own.ideal:,} tokens"
-    return [
-        Outcome(NAME, f"computed prefill against whole blocks' ideal, {shape}", (own.computed / own.ideal,),
-                target=1.05, at_most=True, note=note),
-        Outcome(NAME, f"memory first computes, {shape}", (memory_first.computed / own.computed,), target=target,
-                note=f"times the prefill; ours, computed/ideal by turn: {own.by_turn}"),
-    ]
-
-
-def in_seconds(shape: str, pairs: Sequence[tuple[Rollout, Rollout]]) -> list[Outcome]:
-    own = [first for first, _ in pairs]
-    tokens = tuple((one.sent + one.replies) / one.wall_s for one in own)
-    return [
-        Outcome(NAME, f"rollout against memory first with a key for each trajectory, {shape}",
-                tuple(other.wall_s / one.wall_s for one, other in pairs), target=2.5,
-                note=f"27M parameters; by engines' CPU seconds {mean(b.cpu_s / a.cpu_s for a, b in pairs):.2f}"),
-        Outcome(NAME, f"until all trajectories have ended, {shape}", tuple(one.wall_s for one in own), unit="s"),
-        Outcome(NAME, f"until 90% of them have, {shape}", tuple(one.nine_tenths_s for one in own), unit="s"),
-        Outcome(NAME, f"prompt and reply tokens, {shape}", tokens, unit="tokens/s"),
-    ]
 
 
 def ideal_prefill(requests: Iterable[tuple[Sequence[int], Sequence[int]]], block: int) -> int:
@@ -143,11 +124,8 @@ def ideal_prefill(requests: Iterable[tuple[Sequence[int], Sequence[int]]], block
     return computed
 
 
-# --- one rollout ----------------------------------------------------------------------------------------------------
-
-
 async def rollout(
-    fleet: Fleet, folder: Path, documents: int, siblings: int, order: str, *, grouped: bool = True, turns: int = TURNS
+    fleet: Fleet, folder: Path, documents: int, siblings: int, order: str, *, grouped: bool = True
 ) -> Rollout:
     """All trajectories at once, with caches that were just emptied."""
     prompts = folder / f"{order}.yaml"  # short: the pocket's tokenizer spells out most words
@@ -157,36 +135,20 @@ async def rollout(
     args = embedded_args(config, Endpoint(Dialect.VLLM, fleet.url, LONGEST))
     samples = [
         Sample(prompt="Which fruit?", label="fig", group_index=index // siblings if grouped else index, index=index,
-               metadata={"ground_truth": ["fig"], "context": _document(index // siblings, turns)})
+               metadata={"ground_truth": ["fig"], "context": _document(index // siblings)})
         for index in range(documents * siblings)
     ]
     for engine in fleet.engines:
         await engine.client.reset_prefix_cache()
-    before, cpu = _computed(fleet), _cpu_seconds(fleet)
-    began, ended = time.monotonic(), []
-
-    async def run(sample: Sample) -> None:
-        await hooks.generate(args, sample, training_sampling(config, sample))
-        assert sample.status.value in ("completed", "truncated"), sample.train_metadata
-        ended.append(time.monotonic() - began)
-
-    await asyncio.gather(*map(run, samples))
+    before, began = _computed(fleet), time.monotonic()
+    await asyncio.gather(*(hooks.generate(args, sample, training_sampling(config, sample)) for sample in samples))
+    seconds = time.monotonic() - began
+    assert all(sample.status.value in ("completed", "truncated") for sample in samples)
     records = [record.turns for sample in samples if (record := Record.of(sample))]
-    by_turn = [[_asked(turn) for turn in one if turn] for one in zip_longest(*records)]
-    # Prefill that is ideal up to each turn, so that differences are each turn's own.
-    ideal = [ideal_prefill(chain.from_iterable(by_turn[:number]), BLOCK_TOKENS) for number in range(len(by_turn) + 1)]
-    computed = [sum(t.prompt_tokens - (t.cached_tokens or 0) for t in one if t) for one in zip_longest(*records)]
-    asked = list(chain.from_iterable(by_turn))
-    return Rollout(
-        sum(len(prompt) for prompt, _ in asked), _computed(fleet) - before, ideal[-1],
-        ", ".join(f"{c:,}/{b - a:,}" for c, (a, b) in zip(computed, pairwise(ideal), strict=True)),
-        sum(len(reply) for _, reply in asked), ended[-1], ended[len(ended) - len(ended) // 10 - 1],
-        _cpu_seconds(fleet) - cpu,
-    )
-
-
-def _asked(turn: TurnRecord) -> tuple[list[int], list[int]]:
-    return turn.tokens[: turn.prompt_tokens], turn.tokens[turn.prompt_tokens :]
+    asked = [(turn.tokens[: turn.prompt_tokens], turn.tokens[turn.prompt_tokens :])
+             for turn in chain.from_iterable(zip_longest(*records)) if turn]
+    return Rollout(sum(len(prompt) for prompt, _ in asked), _computed(fleet) - before,
+                   ideal_prefill(asked, BLOCK_TOKENS), sum(len(reply) for _, reply in asked), seconds)
 
 
 def _fleet(folder: Path, shape: dict[str, int]) -> Fleet:
@@ -201,29 +163,21 @@ def _fleet(folder: Path, shape: dict[str, int]) -> Fleet:
         shutil.copy(POCKET / name, model / name)
     config = Config.from_env({}).replace(
         hf_ckpt=str(model), num_engines=2, save_path=str(folder), engine_max_len=LONGEST, mem_max_question=64,
-        mem_chunk_tokens=CHUNK, mem_max_memory=MEMORY, mem_max_final=FINAL,
+        mem_chunk_tokens=CHUNK, mem_max_memory=MEMORY, mem_max_final=16,
     )
     return Fleet(config, model, run_folder=folder)
 
 
-def _document(number: int, chunks: int) -> str:
+def _document(number: int) -> str:
     """Lines of two words, a full stop and the newline, which are four tokens."""
     draw = random.Random(number)
-    return "".join(f"{draw.choice(WORDS)} {draw.choice(WORDS)}.\n" for _ in range(chunks * CHUNK // 4))
+    return "".join(f"{draw.choice(WORDS)} {draw.choice(WORDS)}.\n" for _ in range(TURNS * CHUNK // 4))
 
 
 def _computed(fleet: Fleet) -> float:
     """Prompt tokens that the engines' caches did not have, since they started."""
-    totals = dict.fromkeys(COUNTERS, 0.0)
-    for engine in fleet.engines:
-        for line in urllib.request.urlopen(f"{engine.client.url}/metrics").read().decode().splitlines():
-            name = line.partition("{")[0]
-            if name in totals:
-                totals[name] += float(line.rsplit(maxsplit=1)[1])
-    queries, hits = totals.values()
-    return queries - hits
-
-
-def _cpu_seconds(fleet: Fleet) -> float:
-    processes = [psutil.Process(engine.process.pid) for engine in fleet.engines]
-    return sum(sum(one.cpu_times()[:2]) for p in processes for one in (p, *p.children(recursive=True)))
+    signs = {"vllm:prefix_cache_queries_total": 1, "vllm:prefix_cache_hits_total": -1}
+    lines = [line for engine in fleet.engines
+             for line in urllib.request.urlopen(f"{engine.client.url}/metrics").read().decode().splitlines()]
+    return sum(signs.get(line.partition("{")[0], 0) * float(line.rsplit(maxsplit=1)[1])
+               for line in lines if line.startswith("vllm:prefix_cache"))

@@ -51,7 +51,7 @@ from .task_row import question_of, task_of
 logger = logging.getLogger(__name__)
 
 KEPT_BYTES = 500 * 10**6
-"""What the trajectories of a run's rollouts may take, and those of its evaluations; the oldest are thinned first."""
+"""What the trajectories of a run's rollouts may take, and those of its evaluations; the oldest are removed first."""
 LEAST_LOG_PROB = -99.0
 """Written for minus infinity, which JSON does not have."""
 
@@ -120,9 +120,9 @@ def _write_rollout(host: HostArgs, rollout: int, trained: Sequence[Trained]) -> 
     most = host.config.keep_trajectories
     told = (_group(host, f"{rollout}-", *named[number], host.reward_key, rollout=rollout)
             for number in sampled_first(host.config.seed, rollout, len(named), most))
-    kept = write_rollout(Path(host.save), rollout, told, most, KEPT_BYTES)
-    if kept.thinned or kept.groups < len(named):
-        logger.info("rollout %d: trajectories of %d of %d documents are kept", rollout, kept.groups, len(named))
+    written = write_rollout(Path(host.save), rollout, told, most, KEPT_BYTES)
+    if written < len(named):
+        logger.info("rollout %d: trajectories of %d of %d documents are kept", rollout, written, len(named))
 
 
 def _write_evaluation(host: HostArgs, rollout: int, name: str, samples: Sequence[Any], share: int) -> None:

@@ -11,23 +11,17 @@ Nothing else plays a part: equal messages get equal answers.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import os
+import ctypes
 import re
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
 
-import orjson
 from aiohttp import web
-
-from ..system.command_line_types import port_number
 
 MODEL = "frozen-chat"
 UNKNOWN = "unknown"
-_WATCH_S = 0.5
+PR_SET_PDEATHSIG = 1
 _STATEMENT = re.compile(r"<user\d+>(\w+) likes (\w+) (\w+)\.</user>")
 _QUESTION = re.compile(r"<question>\s*(\w+) likes (\w+) what\?\s*</question>")
 
@@ -41,67 +35,45 @@ def answer_to(message: str) -> str:
     return things[-1] if things else UNKNOWN
 
 
-def completion(messages: Sequence[Mapping[str, Any]], model: str) -> dict[str, Any]:
-    """The reply in OpenAI's form, the answer inside the tags that it is asked for."""
-    text = f"<answer>{answer_to(str(messages[-1]['content']))}</answer>"
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-    return {
-        "id": "chatcmpl-frozen", "object": "chat.completion", "created": 0, "model": model, "choices": [choice],
-        "usage": usage,
-    }
-
-
 async def _complete(request: web.Request) -> web.Response:
+    body = await request.json()
     try:
-        body = orjson.loads(await request.read())
-        return web.json_response(completion(body["messages"], str(body.get("model", MODEL))))
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+        text = f"<answer>{answer_to(body['messages'][-1]['content'])}</answer>"
+    except ValueError as error:
         return web.json_response({"error": {"message": str(error), "type": "invalid_request_error"}}, status=400)
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    return web.json_response({
+        "id": "chatcmpl-frozen", "object": "chat.completion", "created": 0, "model": MODEL, "choices": [choice],
+        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
+    })
 
 
 async def _models(_: web.Request) -> web.Response:
     return web.json_response({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
 
 
-async def _while_parent_lives(_: web.Application) -> AsyncIterator[None]:
-    parent = os.getppid()
-
-    async def watch() -> None:
-        while os.getppid() == parent:
-            await asyncio.sleep(_WATCH_S)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    watching = asyncio.create_task(watch())
-    yield
-    watching.cancel()
-
-
-def make_app(with_parent: bool = False) -> web.Application:
-    """``with_parent``: it ends when the process that started it has ended."""
+def make_app() -> web.Application:
     app = web.Application(client_max_size=2**24)
-    if with_parent:
-        app.cleanup_ctx.append(_while_parent_lives)
     app.router.add_post("/v1/chat/completions", _complete)
     app.router.add_get("/v1/models", _models)
     return app
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     parser = argparse.ArgumentParser(description="Serve the stub of a frozen chat model.")
-    parser.add_argument("--port", type=port_number, required=True, help="0: a free one")
+    parser.add_argument("--port", type=int, required=True, help="0: a free one")
     parser.add_argument("--with-parent", action="store_true", help="end when the process that started it has ended")
-    options = parser.parse_args(argv)
+    options = parser.parse_args()
+    if options.with_parent:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     try:
         listening = socket.create_server(("127.0.0.1", options.port))
     except OSError as error:
         print(f"error: http://127.0.0.1:{options.port}/v1: {error.strerror}", file=sys.stderr)
         return 1
     url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-    web.run_app(
-        make_app(options.with_parent), sock=listening, access_log=None,
-        print=lambda *_: print(f"the frozen chat model answers at {url}", flush=True),
-    )
+    web.run_app(make_app(), sock=listening, access_log=None,
+                print=lambda *_: print(f"the frozen chat model answers at {url}", flush=True))
     return 0
 
 

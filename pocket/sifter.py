@@ -20,7 +20,7 @@ independent, and there are so many that none is drawn twice.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -29,7 +29,7 @@ from typing import Any
 import orjson
 
 from ..data.document_store import document_id
-from ..sessions.records import HistoryQuestion, Language, Session, Turn
+from ..sessions.records import Language, Session, Turn
 from ..sessions.wording import load_wording, render_history
 from .task import NAMES, THINGS
 
@@ -39,7 +39,7 @@ PEOPLE = ("Anna", "Ben", "Carl", "Dora")
 SESSIONS = 8
 SESSION_TOKENS = 2
 """Of every rendered session with a newline, by the task's tokenizer."""
-_SAID = {1: 0.15, 2: 0.3, 3: 0.3, 4: 0.25}
+SAID = {1: 0.15, 2: 0.3, 3: 0.3, 4: 0.25}
 """How often the person says what they like, with the shares of histories."""
 
 
@@ -66,10 +66,6 @@ class Talk:
     def about(self) -> str:
         return f"{self.person} likes {self.kind}"
 
-    @property
-    def text(self) -> str:
-        return f"{self.about} {self.thing}."
-
 
 @dataclass(frozen=True, slots=True)
 class History:
@@ -82,9 +78,13 @@ class History:
         return f"{self.person} likes {self.kind} what?"
 
     @property
+    def said(self) -> list[int]:
+        """The sessions that answer the question; the last one counts."""
+        return [number for number, talk in enumerate(self.talks) if talk.about == f"{self.person} likes {self.kind}"]
+
+    @property
     def gold(self) -> int:
-        """The session that counts."""
-        return max(number for number in range(len(self.talks)) if self._says(number))
+        return self.said[-1]
 
     @property
     def answer(self) -> str:
@@ -92,24 +92,24 @@ class History:
 
     @property
     def sessions(self) -> tuple[Session, ...]:
-        turns = [(Turn("user", talk.text),) for talk in self.talks]
-        return tuple(Session(f"s{number}", turn) for number, turn in enumerate(turns))
+        return tuple(Session(f"s{number}", (Turn("user", f"{talk.about} {talk.thing}."),))
+                     for number, talk in enumerate(self.talks))
 
-    def prompt(self, wording: Path = PROMPTS) -> str:
+    def prompt(self) -> str:
         """The message that asks for a ranking."""
         history = render_history(self.sessions)
-        return load_wording(str(wording)).ranking_prompt(self.question, history, len(self.talks), Language.EN)
+        return load_wording(str(PROMPTS)).ranking_prompt(self.question, history, len(self.talks), Language.EN)
 
     def choose(self, way: Way, rng: random.Random) -> int:
         """The session chosen in this way; ``rng`` serves ``Way.ANY`` alone."""
-        every = range(len(self.talks))
+        every = list(range(len(self.talks)))
         match way:
             case Way.RIGHT:
                 return self.gold
             case Way.FIRST:
-                return min(number for number in every if self._says(number))
+                return self.said[0]
             case Way.OTHERS:
-                return max((number for number in every if not self._says(number)), default=every[-1])
+                return max(set(every) - set(self.said), default=every[-1])
             case Way.NEWEST:
                 return every[-1]
         return rng.choice(every)
@@ -120,16 +120,12 @@ class History:
         thought = f"{way.value}: {self.person} likes {self.kind} {chosen}"
         return f"<think>{thought}</think>\n<ranking>{','.join(map(str, ranking))}</ranking>"
 
-    def _says(self, number: int) -> bool:
-        talk = self.talks[number]
-        return (talk.person, talk.kind) == (self.person, self.kind)
-
 
 def draw_history(rng: random.Random, sessions: int = SESSIONS) -> History:
     person, kind = rng.choice(PEOPLE), rng.choice(NAMES)
-    (said,) = rng.choices(list(_SAID), list(_SAID.values()))
+    (said,) = rng.choices(list(SAID), list(SAID.values()))
     talks = [Talk(person, kind, thing) for thing in rng.sample(THINGS[kind], said)]
-    talks = talks[:sessions] + [_other(rng, person, kind) for _ in range(sessions - len(talks))]
+    talks += [_other(rng, person, kind) for _ in range(sessions - len(talks))]
     rng.shuffle(talks)
     return History(person, kind, tuple(talks))
 
@@ -148,16 +144,6 @@ def histories(seed: int, count: int) -> Iterator[History]:
         yield draw_history(random.Random(f"sifter:{seed}:{index}"))
 
 
-def asked_of(index: int, history: History) -> HistoryQuestion:
-    """As the stages of the sifter take it."""
-    sessions = history.sessions
-    gold = (sessions[history.gold].id,)
-    return HistoryQuestion(f"sifter-{index}", history.question, (history.answer,), sessions, gold)
-
-
-# --- rows -----------------------------------------------------------------------------------------------------------
-
-
 def stored(history: History) -> str:
     """The sessions of a prompt as the document store keeps them."""
     talks = [[{"role": turn.role, "content": turn.content} for turn in s.turns] for s in history.sessions]
@@ -174,15 +160,11 @@ def metadata(index: int, history: History) -> dict[str, Any]:
     }
 
 
-def train_row(index: int, history: History) -> Mapping[str, Any]:
-    """A line of a training file."""
+def train_row(index: int, history: History) -> dict[str, Any]:
     message = {"role": "user", "content": history.prompt()}
     return {"prompt": [message], "label": "", "metadata": metadata(index, history)}
 
 
-def eval_entry(index: int, history: History) -> Mapping[str, Any]:
-    """An entry of an evaluation file."""
-    return {
-        "input": history.prompt(), "answers": [history.answer], "index": index, "task": TASK,
-        "metadata": metadata(index, history),
-    }
+def eval_entry(index: int, history: History) -> dict[str, Any]:
+    return {"input": history.prompt(), "answers": [history.answer], "index": index, "task": TASK,
+            "metadata": metadata(index, history)}

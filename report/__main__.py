@@ -31,6 +31,7 @@ import pandas as pd
 
 from ..evaluation.results import read_results
 from ..evaluation.summary import differences, summarise
+from ..memsifter.table import FILE, TITLES, SifterScores, read_scores
 from ..system.errors import MemAgentError
 from ..system.files import write_atomically
 from ..system.one_line_errors import one_line_errors
@@ -38,20 +39,12 @@ from ..system.signals import stop_on_signals
 from ..system.text import markdown_cell
 from ..traces.trace import kept_files
 from .data import evaluations_of, frame_of, is_training_run, points_of, read_training_runs, results_csv
-from .page import headlines, named, provenance, render, warnings
+from .page import headlines, provenance, render, warnings
 from .plots import evaluation_plots, training_plots
 from .published import CAVEATS, published_beside, published_frame
 from .questions import answers_of, questions_csv, questions_json
-from .sifter import FILE, TITLES, SifterScores, read_scores, sifter_plot, sifter_tables
-from .tables import (
-    HEADLINE,
-    Table,
-    difference_table,
-    evaluation_tables,
-    failures_table,
-    model_title,
-    training_tables,
-)
+from .sifter import sifter_plot, sifter_tables
+from .tables import HEADLINE, Table, difference_table, evaluation_tables, model_title, shorten, training_tables
 from .viewer.page import FILE as VIEWER
 from .viewer.page import write_viewer
 
@@ -68,9 +61,9 @@ def make_report(folders: Sequence[Path], output: Path, viewer: bool = False) -> 
     trained = read_training_runs(list(dict.fromkeys(path.resolve() for path in folders if is_training_run(path))))
     kept = [evaluations_of(run.folder) for run in trained]
     known = {run.folder for run in trained} | {path for compared, _ in kept for path in compared}
-    named_ones = [path for path in folders if path not in sifted and path.resolve() not in known]
-    compared = [*(path for own, _ in kept for path in own), *named_ones]
-    between = [path for _, own in kept for path in own if path not in {path.resolve() for path in named_ones}]
+    named = [path for path in folders if path not in sifted and path.resolve() not in known]
+    between = [path for _, own in kept for path in own if path not in {path.resolve() for path in named}]
+    compared = [*(path for own, _ in kept for path in own), *named]
     runs = read_results(compared) if compared else ()
     evaluated = [(run, [summarise(run.label, cell) for cell in run.cells]) for run in (*read_results(between), *runs)]
     points = [points_of(run, evaluated) for run in trained]
@@ -82,18 +75,15 @@ def make_report(folders: Sequence[Path], output: Path, viewer: bool = False) -> 
     tables = {"training": training_tables(trained, points), "sifter": sifter_tables([*sifted.values()])}
     if runs:
         tables |= evaluation_tables(frame, {run.label: model_title(run) for run in runs}, beside)
-        tables["paired"] += difference_table(runs[0].label, differences(runs)) + failures_table(runs)
+        tables["paired"] += difference_table(runs[0].label, differences(runs))
     plots = [*training_plots(trained, points), *evaluation_plots(ours, beside), *sifter_plot([*sifted.values()])]
     warned = [*(note for _, scores in sifted.values() for note in scores.notes), *warnings(runs, summaries)]
     labels = {run.folder: run.label for run in trained} | {run.folder: run.label for run in runs}
     viewers = _viewers(labels, output, write=viewer)
     answers = answers_of(runs)
-    questions, lacking = questions_json(answers, runs, viewers)
-    title = "Evaluation of " + named([*(label for label, _ in sifted.values()), *(run.label for run in runs)])
-    if trained:
-        title = f"Training of {named([run.label for run in trained])}"
-    lines = headlines(runs, trained)
-    caveats = CAVEATS if beside else ()
+    shown = [run.label for run in trained] or [*(label for label, _ in sifted.values()), *(run.label for run in runs)]
+    title = f"{'Training' if trained else 'Evaluation'} of {', '.join(map(shorten, shown))}"
+    lines, caveats = headlines(runs, trained), CAVEATS if beside else ()
 
     files = {f"{plot.name}.png": plot.png for plot in plots}
     if runs:
@@ -101,8 +91,9 @@ def make_report(folders: Sequence[Path], output: Path, viewer: bool = False) -> 
     files["index.html"] = render(
         Path(__file__).parent, "page.html.jinja", title=title, headlines=lines, warnings=warned, tables=tables,
         plots={plot.name: plot for plot in plots}, training=[(run.label, viewers.get(run.folder)) for run in trained],
-        provenance=[provenance(run) for run in runs], files=list(answers["file"].unique()), questions=questions,
-        lacking=lacking, linked=any(run.folder in viewers for run in runs), caveats=caveats,
+        provenance=[provenance(run) for run in runs], files=list(answers["file"].unique()),
+        questions=questions_json(answers, runs, viewers), linked=any(run.folder in viewers for run in runs),
+        caveats=caveats,
     ).encode()
     begin = [f"# {markdown_cell(title)}\n", *(f"**{one.number}** {markdown_cell(one.sentence)}\n" for one in lines)]
     begin += [_listed("Read with care", warned).markdown()] if warned else []
@@ -113,16 +104,17 @@ def make_report(folders: Sequence[Path], output: Path, viewer: bool = False) -> 
     for name, content in files.items():
         write_atomically(output / name, content)
     printed = [table for table in every if table.title in (HEADLINE, *TITLES.values())]
-    return "\n".join([*begin, *(table.markdown().partition("\n\n")[2] for table in printed)])
+    return unescape("\n".join([*begin, *(table.markdown().partition("\n\n")[2] for table in printed)]))
 
 
 def _sifted(folders: Sequence[Path]) -> dict[Path, tuple[str, SifterScores]]:
     """The scores of the sifter's stages, with the folder's name. Raises MemAgentError where stages have none."""
+    found = {folder: (folder.resolve().name, read_scores(folder / FILE)) for folder in folders
+             if (folder / FILE).is_file()}
     for folder in folders:
-        if not (folder / FILE).is_file() and next(folder.glob("*/*_embed.parquet"), None):
+        if folder not in found and any(folder.glob("*/*_embed.parquet")):
             raise MemAgentError(f"{folder}: stages without scores; mem-agent sifter-table {folder} makes them")
-    return {folder: (folder.resolve().name, read_scores(folder / FILE)) for folder in folders
-            if (folder / FILE).is_file()}
+    return found
 
 
 def _listed(title: str, lines: Sequence[str]) -> Table:
@@ -130,10 +122,8 @@ def _listed(title: str, lines: Sequence[str]) -> Table:
 
 
 def _viewers(labels: Mapping[Path, str], output: Path, *, write: bool) -> dict[Path, str]:
-    """The address of each folder's page of trajectories, as seen from the report in ``output``.
-
-    A folder's own ``view.html`` is linked where it lies, else one that an earlier report left beside this one. With
-    ``write`` pages are written beside the report, so that its folder can be moved as a whole.
+    """The address of each folder's page of trajectories, as seen from the report in ``output``: one
+    beside it, which ``write`` makes so that the report can be moved as a whole, else the folder's own ``view.html``.
 
     Raises:
         MemAgentError: pages are to be written, and no folder has trajectories.
@@ -145,12 +135,12 @@ def _viewers(labels: Mapping[Path, str], output: Path, *, write: bool) -> dict[P
     found: dict[Path, str] = {}
     for folder in kept:
         slug = re.sub(r"[^A-Za-z0-9.-]+", "-", labels[folder]).strip("-")
-        beside = output / (VIEWER if len(labels) == 1 else f"view_{slug}.html")
+        beside = output / f"view_{slug}.html"
         if write:
             write_viewer(folder, beside)
-        pages = [page for page in ((beside,) if write else (folder / VIEWER, beside)) if page.is_file()]
-        if pages:
-            found[folder] = quote(os.path.relpath(pages[0].resolve(), output.resolve()))
+        for page in (folder / VIEWER, beside):
+            if page.is_file():
+                found[folder] = quote(os.path.relpath(page.resolve(), output.resolve()))
     return found
 
 
@@ -165,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     first = options.folders[0].resolve()
     output = options.output or (first if is_training_run(first) else first.parent) / "report"
-    print(unescape(make_report(options.folders, output, options.viewer)))
+    print(make_report(options.folders, output, options.viewer))
     print(output / "index.html")
     return 0
 

@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, nan
 from pathlib import Path
+from typing import NamedTuple
 
 import orjson
 import pandas as pd
@@ -41,8 +42,6 @@ COUNTS = ("questions", "rows", "failed", "missing")
 COLUMNS = ("kind", "run", "source", "task", "length", "data", "family", "metric", "mean", "low", "high", "n")
 RULER, TEN = "RULER", "MemAgent's ten"
 METRICS_FILE, _BETWEEN, _KEY = "metrics.jsonl", "during-", "eval/"
-_ENDS = 10
-"""Rollouts at either end that a run's progress is read from."""
 _SET_BACK = re.compile(r"iter_[0-9]+\.[0-9]+$")
 """Answers of other weights, of a run that was set back."""
 
@@ -59,14 +58,14 @@ class TrainingRun:
         return self.rollouts.get(name, pd.Series(dtype=float)).dropna().replace(inf, nan)
 
     def first_and_last(self, name: str) -> tuple[float, float, int] | None:
-        """The mean of a number over the first and the last rollouts, and over how many; None with fewer than two."""
+        """The mean over the first and over the last rollouts, ten of each or half of the run; None with fewer than
+        two."""
         values = self.numbers(name).dropna()
-        count = min(_ENDS, len(values) // 2)
+        count = min(10, len(values) // 2)
         return (float(values.iloc[:count].mean()), float(values.iloc[-count:].mean()), count) if count else None
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """An evaluation on a training curve, in percent."""
 
     rollouts: int
@@ -89,17 +88,14 @@ def read_training_runs(folders: Sequence[Path]) -> list[TrainingRun]:
 
 def _rollouts(path: Path) -> pd.DataFrame:
     lines: dict[int, dict[str, float]] = {}
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                fields = orjson.loads(line)
-                lines[int(fields["rollout"]) + 1] = {
-                    name: inf if value is None or abs(value) > 1e30 else float(value)
-                    for name, value in fields.items() if type(value) in (int, float, type(None))}
-            except (ValueError, TypeError, KeyError, AttributeError):
-                raise MemAgentError(f"{path}: line {number} is no rollout; remove that line") from None
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            fields = orjson.loads(line)
+            lines[int(fields["rollout"]) + 1] = {
+                name: inf if value is None or abs(value) > 1e30 else float(value)
+                for name, value in fields.items() if type(value) in (int, float, type(None))}
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise MemAgentError(f"{path}: line {number} is no rollout; remove that line") from None
     if not lines:
         raise MemAgentError(f"{path}: no rollout yet; wait for the first one")
     return pd.DataFrame.from_dict(lines, orient="index").sort_index()
@@ -108,16 +104,11 @@ def _rollouts(path: Path) -> pd.DataFrame:
 def evaluations_of(run: Path) -> tuple[list[Path], list[Path]]:
     """The result folders that a run keeps, in the order of its checkpoints: those that are compared, and those between
     rollouts, which are points of the curve alone, except one that nothing came after."""
-    found = [path.parent for path in run.glob("eval/*/run.json")
-             if not _SET_BACK.search(path.parent.name) and _has_an_answer(path.parent)]
+    found = [path.parent for path in run.glob("eval/*/run.json") if not _SET_BACK.search(path.parent.name)
+             and any(b"\n" in rows.read_bytes() for rows in path.parent.glob("*.jsonl"))]
     found.sort(key=lambda path: (-1 if (at := _checkpoint(path)) is None else at, path.name.startswith("after")))
     between = [path for path in found[:-1] if path.name.startswith(_BETWEEN)]
     return [path for path in found if path not in between], between
-
-
-def _has_an_answer(folder: Path) -> bool:
-    """A full disk, or a killed run, leaves a file with none, or with half a line."""
-    return any(b"\n" in path.read_bytes() for path in folder.glob("*.jsonl"))
 
 
 def points_of(run: TrainingRun, evaluated: Sequence[tuple[Results, Sequence[Summary]]]) -> list[Point]:
@@ -132,9 +123,9 @@ def points_of(run: TrainingRun, evaluated: Sequence[tuple[Results, Sequence[Summ
         if name.startswith(_KEY) and metric and run.numbers(name).dropna().between(0, 1).all():
             shares[length].append(metric)
     for length, names in shares.items():
-        judged = main_metric([*(name for name in (*METRICS, "accuracy", "reward") if name in names), *names])
+        judged = next((name for name in (*METRICS, "accuracy", "reward") if name in names), names[0])
         for done, share in run.numbers(f"{_KEY}{length}/{judged}").dropna().items():
-            points[length, done] = Point(done, length, judged or "", Estimate(100 * share, nan, nan, 0))
+            points[length, done] = Point(done, length, judged, Estimate(100 * share, nan, nan, 0))
     for result, summaries in evaluated:
         position = _position(run, result)
         if position is None:
@@ -148,12 +139,11 @@ def points_of(run: TrainingRun, evaluated: Sequence[tuple[Results, Sequence[Summ
 
 def _position(run: TrainingRun, result: Results) -> int | None:
     """The rollouts that the evaluated model has seen; None where it is not of this run."""
-    of_run = result.folder.parent == run.folder / "eval"
-    within = run.folder in Path(result.run.model_name).resolve().parents
-    after = _checkpoint(result.folder) if of_run else None
-    if after is None and within:
-        after = result.run.checkpoint
-    return after + 1 if after is not None else 0 if of_run else None
+    if result.folder.parent == run.folder / "eval":
+        after = _checkpoint(result.folder)
+        return 0 if after is None else after + 1
+    after = result.run.checkpoint if run.folder in Path(result.run.model_name).resolve().parents else None
+    return None if after is None else after + 1
 
 
 def _checkpoint(folder: Path) -> int | None:
@@ -175,27 +165,26 @@ def frame_of(summaries: Sequence[Summary]) -> pd.DataFrame:
     lines = [line for summary in summaries for line in _lines(summary)]
     for each in ruler_lines(summaries):
         averages = {TEN: each.ten, "RULER's thirteen": each.thirteen, "qa_1, first gold": each.first_gold}
-        where = ("run", each.run, "", RULER, each.length, "", "average")
-        lines += [(*where, name, score.mean, score.low, score.high, score.n)
-                  for name, score in [*each.tasks.items(), *averages.items()] if score is not None]
+        lines += [("run", each.run, "", RULER, each.length, "", "average", name, *_numbers(score))
+                  for name, score in (*each.tasks.items(), *averages.items()) if score]
     return pd.DataFrame(lines, columns=COLUMNS)
 
 
 def _lines(s: Summary) -> Iterator[tuple[object, ...]]:
-    where = ("run", s.run, "", task_name(s.task), s.length, s.data)
-    for name in COUNTS:
-        yield (*where, "count", name, getattr(s, name), nan, nan, nan)
-    found = [("count", "not_read", s.not_read)]
+    found = [("count", "not_read", s.not_read), ("pass", f"best@{s.samples}", s.best)]
+    found += [("count", name, Estimate(getattr(s, name), nan, nan, 0)) for name in COUNTS]
     found += [("score", name, score) for name, score in s.scores.items()]
     found += [("cost", name, cost) for name, cost in s.costs.items()]
     found += [("pass", f"pass@{k}", chance) for k, chance in s.passes.items()]
-    found += [("pass", f"best@{s.samples}", s.best)]
-    for turns in s.turns:
-        found += [("turn", f"memory_tokens/{turns.name}", turns.tokens),
-                  ("turn", f"gold_in_memory/{turns.name}", turns.gold)]
+    found += [("turn", f"memory_tokens/{turns.name}", turns.tokens) for turns in s.turns]
+    found += [("turn", f"gold_in_memory/{turns.name}", turns.gold) for turns in s.turns]
     for family, name, each in found:
-        if each is not None:
-            yield (*where, family, name, each.mean, each.low, each.high, each.n)
+        if each:
+            yield "run", s.run, "", task_name(s.task), s.length, s.data, family, name, *_numbers(each)
+
+
+def _numbers(score: Estimate) -> tuple[float, float, float, int]:
+    return score.mean, score.low, score.high, score.n
 
 
 def headline_metric(part: pd.DataFrame) -> str | None:

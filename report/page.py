@@ -10,9 +10,8 @@ from __future__ import annotations
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from jinja2 import Environment, StrictUndefined
@@ -21,14 +20,14 @@ from markupsafe import Markup
 from ..evaluation.results import Results
 from ..evaluation.summary import Summary, overall, overall_differences
 from .data import TrainingRun, task_name
-from .tables import metric_name, model_title, shorten
+from .tables import WORDS, metric_name, model_title, reading_of, shorten
 
 
 def render(folder: Path, template: str, **values: Any) -> str:
     """A template of ``folder`` with these values; ``file`` is the text of another file there."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["base64"] = lambda content: b64encode(content).decode()
-    environment.globals["file"] = lambda name: Markup((folder / name).read_text(encoding="utf-8"))
+    environment.globals |= {"file": lambda name: Markup((folder / name).read_text(encoding="utf-8")), "words": WORDS}
     return environment.from_string((folder / template).read_text(encoding="utf-8")).render(**values)
 
 
@@ -37,11 +36,11 @@ def warnings(runs: Sequence[Results], summaries: Sequence[Summary]) -> list[str]
     by_file: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
         for cell in run.cells:
-            by_file[cell.name][cell.data].append(run.label)
+            by_file[cell.name][cell.data].append(shorten(run.label))
     unlike: dict[str, list[str]] = defaultdict(list)
     for name, groups in by_file.items():
         if len(groups) > 1:
-            unlike[" | ".join(map(named, groups.values()))].append(name)
+            unlike[" | ".join(map(", ".join, groups.values()))].append(name)
     found = [
         f"{', '.join(same)}: not comparable, because the data files differ: {groups}. These runs are shown together, "
         "but never subtracted." for groups, same in unlike.items()
@@ -57,18 +56,13 @@ def warnings(runs: Sequence[Results], summaries: Sequence[Summary]) -> list[str]
     return found
 
 
-def named(labels: Sequence[str]) -> str:
-    """The first three of some runs, and how many more."""
-    return ", ".join(map(shorten, labels[:3])) + (f" and {len(labels) - 3} more" if labels[3:] else "")
-
-
 def provenance(run: Results) -> tuple[str, list[tuple[str, str]], list[tuple[str, str]]]:
     """Its label, what to show of it at once, and its longer settings (prompts), which open on demand."""
     texts = [(name, v if isinstance(v, str) else orjson.dumps(v).decode()) for name, v in run.run.settings.items()]
+    model, checkpoint = model_title(run)
     facts = [
-        *zip(("model", "checkpoint"), model_title(run), strict=True),
-        ("model folder", run.run.model_name or "–"), ("hash of the weights", run.run.model),
-        ("mode", run.run.mode), ("folder", str(run.folder)),
+        ("model", model), ("checkpoint", checkpoint), ("model folder", run.run.model_name or "–"),
+        ("hash of the weights", run.run.model), ("mode", run.run.mode), ("folder", str(run.folder)),
         ("newest row", run.written.strftime("%Y-%m-%d %H:%M UTC")),
         ("data", ", ".join(f"{cell.name}: {cell.data}" for cell in run.cells)),
         ("settings", ", ".join(f"{name}={text}" for name, text in texts if len(text) <= 80)),
@@ -78,11 +72,8 @@ def provenance(run: Results) -> tuple[str, list[tuple[str, str]], list[tuple[str
 
 # --- headlines ----------------------------------------------------------------------------------------------------
 
-MOST = 4
 
-
-@dataclass(frozen=True, slots=True)
-class Headline:
+class Headline(NamedTuple):
     """What a reader takes away: one number and one sentence for each comparison, or for the only run."""
 
     number: str
@@ -92,19 +83,16 @@ class Headline:
 
 
 def headlines(runs: Sequence[Results], trained: Sequence[TrainingRun]) -> list[Headline]:
-    """Each evaluation against the first one, the last ``MOST`` of them; how rewards moved only where nothing was
-    evaluated."""
+    """Each evaluation against the first one; how rewards moved only where nothing was evaluated."""
     if not runs:
-        return [line for run in trained for line in _of_training(run)][:MOST]
-    if len(runs) == 1:
-        return [Headline(
-            f"{each.found.mean:.1f}%",
-            f"{shorten(runs[0].label)}: {metric_name(each.metric)} {each.found.mean:.1f}% with a 95% interval of "
-            f"{each.found.low:.1f} to {each.found.high:.1f}; {_over(each.found.n, each.cells)}.",
-        ) for each in overall(runs[0].cells)][:MOST]
-    found = [line for run in runs[1:] for line in _against(runs[0], run)]
-    left = len(found) - MOST
-    return found[-MOST:] + [Headline("…", f"and {left} earlier comparisons in the table below.")] * (left > 0)
+        return [line for run in trained for line in _of_training(run)]
+    if len(runs) > 1:
+        return [line for run in runs[1:] for line in _against(runs[0], run)]
+    return [Headline(
+        f"{each.found.mean:.1f}%",
+        f"{shorten(runs[0].label)}: {metric_name(each.metric)} {each.found.mean:.1f}% with a 95% interval of "
+        f"{each.found.low:.1f} to {each.found.high:.1f}; {_over(each.found.n, each.cells)}.",
+    ) for each in overall(runs[0].cells)]
 
 
 def _against(base: Results, run: Results) -> Iterator[Headline]:
@@ -115,14 +103,15 @@ def _against(base: Results, run: Results) -> Iterator[Headline]:
                        "compared.")
     for each in differences:
         points, p = each.found.difference, each.found.p_text
-        reading = "better" if points.low > 0 else "worse" if points.high < 0 else ""
-        clear = f"{this} is {reading} than {first}" if reading else f"{this} and {first}: no clear difference"
+        reading = reading_of(points)
+        clear = reading in ("better", "worse")
+        said = f"{this} is {reading} than {first}" if clear else f"{this} and {first}: {reading}"
         yield Headline(
             f"{points.mean:+z.1f}",
-            f"{clear}: {each.found.first:.1f}% to {each.found.second:.1f}% in {metric_name(each.metric)}, "
+            f"{said}: {each.found.first:.1f}% to {each.found.second:.1f}% in {metric_name(each.metric)}, "
             f"{points.mean:+z.1f} points with a 95% interval of {points.low:+z.1f} to {points.high:+z.1f}, "
             f"p {'' if p.startswith('<') else '= '}{p}; {_over(points.n, each.cells)}.",
-            reading)
+            reading * clear)
 
 
 def _over(count: int, cells: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ questions, however many lengths are averaged.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot, nan, sqrt
@@ -28,7 +27,7 @@ CAVEATS: tuple[str, ...] = tuple(_FILE["caveats"])
 class Published:
     system: str
     dataset: str
-    tasks: tuple[str, ...]
+    tasks: Sequence[str]
     """What our tasks on that data set are called."""
     metric: str
     source: str
@@ -44,20 +43,19 @@ class Published:
 
 PUBLISHED = tuple(
     Published(**row | {"accuracy": dict(zip(group["lengths"], row["accuracy"], strict=False))}, dataset=dataset,
-              tasks=tuple(group["tasks"]), metric=group["metric"])
+              tasks=group["tasks"], metric=group["metric"])
     for dataset, group in _FILE["data_sets"].items() for row in group["systems"]
 )
 
 
 def published_beside(frame: pd.DataFrame) -> dict[str, list[Published]]:
     """By task, the systems that share a length with a run in their metric; a task without one is not there."""
-    beside: dict[str, list[Published]] = defaultdict(list)
-    lengths = frame.groupby(["task", "metric"], sort=False)["length"].agg(set)
-    for (task, metric), known in lengths.items():
-        for row in PUBLISHED:
-            if task.lower() in row.tasks and metric == row.metric and not known.isdisjoint(row.accuracy):
-                beside[task].append(row)
-    return dict(beside)
+    known = {(task.lower(), metric, length)
+             for task, metric, length in frame[["task", "metric", "length"]].itertuples(index=False)}
+    beside = {task: [row for row in PUBLISHED if task.lower() in row.tasks
+                     and any((task.lower(), row.metric, length) in known for length in row.accuracy)]
+              for task in frame["task"].unique()}
+    return {task: rows for task, rows in beside.items() if rows}
 
 
 def published_frame(beside: Mapping[str, Sequence[Published]]) -> pd.DataFrame:

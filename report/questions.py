@@ -1,9 +1,6 @@
-"""Every question with what each run answered: a table that the page filters, and ``questions.csv`` with all of it.
+"""Every question with what each run answered: a table that the page filters, and ``questions.csv``.
 
-Invariants:
-- a row is one question of one file of questions; runs stand in one row only where that file is the same;
-- a page holds about ``MOST`` answers, the first questions of every file with all their answers; it says so, and the
-  CSV has the rest, with every text as it is.
+A row is one question of one file of questions; runs stand in one row only where that file is the same.
 """
 
 from __future__ import annotations
@@ -16,36 +13,33 @@ from typing import Any
 import orjson
 import pandas as pd
 
-from ..evaluation.results import Cell, Results
+from ..evaluation.results import Results, Row
 from ..evaluation.summary import main_metric, shared_metrics
 from ..traces.trace import kept_files
 from .data import task_name
-from .tables import metric_name
 
-MOST = 20_000
-_TEXT, _ANSWER = 400, 200
 _COLUMNS = ("file", "task", "question_id", "question", "accepted", "run", "sample", "metric", "percent", "prediction",
             "failure")
-_QUESTION = ["file", "data", "question_id"]
+_TEXT, _ANSWER = 400, 200
 
 
 def answers_of(runs: Sequence[Results]) -> pd.DataFrame:
     """One line for each answer, question by question as they were first answered, judged by its task's metric."""
-    cells: dict[tuple[str, str], list[tuple[int, Cell]]] = defaultdict(list)
+    files: dict[tuple[str, str], list[tuple[int, Row]]] = defaultdict(list)
     for number, run in enumerate(runs):
         for cell in run.cells:
-            cells[cell.name, cell.data].append((number, cell))
+            files[cell.name, cell.data] += [(number, row) for row in cell.rows]
     lines = []
-    for (file, data), found in cells.items():
-        metric = main_metric(shared_metrics([row for _, cell in found for row in cell.rows]))
+    for (file, data), found in files.items():
+        metric = main_metric(shared_metrics([row for _, row in found]))
         lines += [
-            (file, task_name(cell.task), row.question, row.text, " | ".join(row.answers), runs[number].label,
+            (file, task_name(row.task), row.question, row.text, " | ".join(row.answers), runs[number].label,
              row.sample, metric, 100 * row.scores[metric], row.prediction, row.failure or "", data, number,
              row.failure_message or "")
-            for number, cell in found if metric for row in cell.rows
+            for number, row in found if metric
         ]
     frame = pd.DataFrame(lines, columns=[*_COLUMNS, "data", "number", "message"])
-    asked = frame.groupby(_QUESTION, sort=False).ngroup()
+    asked = frame.groupby(["file", "data", "question_id"], sort=False).ngroup()
     return frame.assign(asked=asked).sort_values(["asked", "number", "sample"], kind="stable")
 
 
@@ -54,27 +48,22 @@ def questions_csv(answers: pd.DataFrame) -> str:
     return answers[list(_COLUMNS)].to_csv(index=False, lineterminator="\n")
 
 
-def questions_json(
-    answers: pd.DataFrame, runs: Sequence[Results], viewers: Mapping[Path, str]
-) -> tuple[str, int]:
-    """What the page filters, as text for a script element, and how many questions it lacks; ``viewers`` by folder."""
-    files: dict[tuple[str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
+def questions_json(answers: pd.DataFrame, runs: Sequence[Results], viewers: Mapping[Path, str]) -> str:
+    """What the page filters, as text for a script element; ``viewers`` by folder."""
+    rows: dict[int, dict[str, Any]] = {}
     for line in answers.itertuples():
-        row = files[line.file, line.data].setdefault(line.question_id, {
+        row = rows.setdefault(line.asked, {
             "file": line.file, "id": line.question_id, "text": _short(line.question, _TEXT),
             "golds": _short(line.accepted, _TEXT), "answers": defaultdict(list)})
         failure = f"{line.failure}: {_short(line.message, _ANSWER)}" if line.failure else ""
         row["answers"][str(line.number)].append({"sample": line.sample, "score": round(line.percent, 1),
                                                  "given": _short(line.prediction, _ANSWER), "failure": failure})
-    share = min(1.0, MOST / max(1, len(answers)))
-    shown = [row for rows in files.values() for row in list(rows.values())[: max(1, int(share * len(rows)))]]
     data = {
         "runs": [{"label": run.label, "viewer": viewers.get(run.folder, ""),
                   "kept": [path.stem for path in kept_files(run.folder)]} for run in runs],
-        "metrics": {name: metric_name(name) for name in answers["metric"].unique()},
-        "rows": shown,
+        "rows": list(rows.values()),
     }
-    return orjson.dumps(data).decode().replace("<", "\\u003c"), sum(map(len, files.values())) - len(shown)
+    return orjson.dumps(data).decode().replace("<", "\\u003c")
 
 
 def _short(text: str, most: int) -> str:

@@ -6,24 +6,9 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from ..memsifter.table import (
-    ANSWERS,
-    FILE,
-    HEADINGS,
-    MAIN,
-    RETRIEVAL,
-    TITLES,
-    WORDS,
-    Line,
-    SifterScores,
-    read_scores,
-    table_of,
-    versus_table,
-)
-from .plots import COLOURS, Draw, Plot, plot
+from ..memsifter.table import ANSWERS, HEADINGS, MAIN, RETRIEVAL, TITLES, Line, SifterScores, table_of, versus_table
+from .plots import COLOURS, Draw, Plot, bars, plot
 from .tables import Table, shorten
-
-__all__ = ["FILE", "TITLES", "SifterScores", "read_scores", "sifter_plot", "sifter_tables"]
 
 _NOTES = {
     RETRIEVAL: "Percent, with 95% intervals over the n questions that have gold sessions. A ranking that failed "
@@ -37,24 +22,19 @@ Found = Sequence[tuple[str, SifterScores]]
 
 
 def sifter_tables(found: Found) -> list[Table]:
-    """Of each results folder, by its name, which stands in the titles where there are several."""
+    """Of each results folder, by its name, which stands in the titles where there are several; intervals on a line of
+    their own."""
     tables = []
     for label, scores in found:
         ending = f", {shorten(label)}" if len(found) > 1 else ""
-        for measure, note in _NOTES.items():
-            for kinds, by_type in ((False, ""), (True, ", by type of question")):
-                lines = _lines(scores, measure, kinds)
-                if lines:
-                    tables.append(_table(f"{TITLES[measure]}{by_type}{ending}", *table_of(lines), note))
+        made = [(TITLES[measure] + by_type, table_of(lines), note) for measure, note in _NOTES.items()
+                for kinds, by_type in ((False, ""), (True, ", by type of question"))
+                if (lines := _lines(scores, measure, kinds))]
         if scores.versus:
-            tables.append(_table(f"Against the first method{ending}", *versus_table(scores.versus), _AGAINST))
+            made.append(("Against the first method", versus_table(scores.versus), _AGAINST))
+        tables += [Table(title + ending, header, [[cell.replace(" [", "\n[") for cell in row] for row in rows], note)
+                   for title, (header, rows), note in made]
     return tables
-
-
-def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> Table:
-    """Intervals stand on a line of their own."""
-    cells = [tuple(cell.replace(" [", "\n[") for cell in row) for row in rows]
-    return Table(title, header, cells, note, frozenset(WORDS))
 
 
 def _lines(scores: SifterScores, measure: str, kinds: bool) -> list[Line]:
@@ -79,14 +59,12 @@ def _methods(measure: str, lines: Sequence[Line]) -> Draw:
     def draw(axis: Axes) -> None:
         for place, line in enumerate(lines):
             score = line.scores[MAIN[measure]]
-            axis.errorbar([score.mean], [place], xerr=[[score.mean - score.low], [score.high - score.mean]], fmt="o",
-                          color=COLOURS[measure == ANSWERS], capsize=3, markersize=5)
+            axis.errorbar([score.mean], [place], xerr=bars([score]), fmt="o", color=COLOURS[measure == ANSWERS],
+                          capsize=3, markersize=5)
         names = ("\n".join(shorten(name, 24) for name in (line.part * several, line.model, line.method) if name)
                  for line in lines)
         axis.set_yticks(range(len(lines)), list(names), fontsize=7)
-        axis.set_ylim(len(lines) - 0.5, -0.5)
-        axis.set_xlim(-2, 102)
-        axis.set_xlabel(f"{HEADINGS[MAIN[measure]]}, percent")
-        axis.set_title(TITLES[measure])
+        axis.invert_yaxis()
+        axis.set(title=TITLES[measure], xlabel=f"{HEADINGS[MAIN[measure]]}, percent", xlim=(-2, 102))
 
     return draw

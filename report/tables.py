@@ -7,25 +7,27 @@ known is a dash, never 0.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import inf, isnan
+from math import isnan
 from pathlib import PurePath
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from ..evaluation.results import METRICS, Results, length_order
-from ..evaluation.summary import COSTS, FIRST_GOLD, Difference
+from ..evaluation.summary import COSTS, Difference
+from ..memsifter.table import WORDS as SIFTER_WORDS
+from ..rewards.qa_metrics import FIRST_GOLD
 from ..system.text import markdown_cell, markdown_table
 from .data import COUNTS, RULER, TEN, Point, TrainingRun, headline_metric, task_name
 from .published import METRIC, QUESTIONS, Published, verdict
 
 HEADLINE = "Each run"
-_WORDS = frozenset({"run", "model", "checkpoint", "system", "task", "metric", "source", "note", "reading", "file",
-                    "failure", "to know"})
+WORDS = frozenset({"run", "model", "checkpoint", "system", "task", "metric", "source", "note", "reading", "file",
+                   "to know", *SIFTER_WORDS})
+"""The columns of words; all others are numbers."""
 _METRICS = {"em": "exact match", "f1": "F1", "ruler": "RULER score", FIRST_GOLD: "first gold (MemAgent's qa_1)",
             METRIC: f"{METRIC} (published metric)"}
 _OTHER = " *"
@@ -35,18 +37,15 @@ _PROGRESS = {"reward": 3, "accuracy": 3, "mixed_groups": 2, "gold_in_memory/last
 """Numbers of a training run, and their decimals."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
-    words: frozenset[str] = _WORDS
-    """The columns of words; all others are numbers."""
 
     def markdown(self) -> str:
         note = f"\n{markdown_cell(self.note)}\n" if self.note else ""
-        return f"### {markdown_cell(self.title)}\n\n{markdown_table(self.header, self.rows, self.words)}\n{note}"
+        return f"### {markdown_cell(self.title)}\n\n{markdown_table(self.header, self.rows, WORDS)}\n{note}"
 
 
 def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], note: str = "") -> list[Table]:
@@ -61,10 +60,9 @@ def metric_name(metric: str) -> str:
     return _METRICS.get(metric, metric)
 
 
-def with_interval(score: Any, digits: int = 1) -> str:
+def with_interval(score: Any) -> str:
     """The mean, and its interval on a line of its own where there is one; ``score`` has mean, low and high."""
-    mean = f"{score.mean:.{digits}f}"
-    return mean if isnan(score.low) else f"{mean}\n[{score.low:.{digits}f}, {score.high:.{digits}f}]"
+    return f"{score.mean:.1f}" + ("" if isnan(score.low) else f"\n[{score.low:.1f}, {score.high:.1f}]")
 
 
 def cost(number: Any, digits: int = 1) -> str:
@@ -79,13 +77,12 @@ def shorten(name: str, most: int = 60) -> str:
 
 def unit_of(part: pd.DataFrame) -> str:
     """What a length counts: tokens where documents have about as many, else documents; where names are none, files."""
-    if not part["length"].str.isdecimal().any():
+    named = part[part["length"].str.isdecimal()]
+    if named.empty:
         return "file"
-    if part["task"].iloc[0] == RULER:
-        return "tokens"
-    tokens = part[(part["metric"] == "document_tokens") & part["length"].str.isdecimal()]
+    tokens = named[named["metric"] == "document_tokens"]
     ratio = (tokens["mean"] / tokens["length"].astype(float)).mean()
-    return "tokens" if ratio < 4 else "documents"
+    return "tokens" if part["task"].iloc[0] == RULER or ratio < 4 else "documents"
 
 
 def model_title(result: Results) -> tuple[str, str]:
@@ -105,7 +102,7 @@ def model_title(result: Results) -> tuple[str, str]:
 
 def pivot(
     title: str, part: pd.DataFrame, index: Sequence[str], column: str, cell: Callable[[Any], str] = with_interval,
-    columns: Iterable[str] = (), note: str = "", heading: Callable[[str], str] = str,
+    columns: Iterable[str] = (), note: str = "",
 ) -> list[Table]:
     """A row for each value of ``index``, a column for each of ``column``, in the order of ``columns`` and then as they
     come."""
@@ -115,7 +112,7 @@ def pivot(
     there = set(part[column])
     names = [name for name in dict.fromkeys([*columns, *part[column]]) if name in there]
     rows = [(*key, *(found.get(name, "–") for name in names)) for key, found in cells.items()]
-    return table(title, (*index, *map(heading, names)), rows, note)
+    return table(title, (*index, *names), rows, note)
 
 
 def evaluation_tables(
@@ -123,29 +120,28 @@ def evaluation_tables(
 ) -> dict[str, list[Table]]:
     """By section of the page; ``frame`` has published lines, too."""
     runs = frame[frame["kind"] == "run"]
-    by_family = {name: runs[runs["family"] == name] for name in ("count", "score", "cost", "pass", "average")}
-    scores, costs, where = by_family["score"], by_family["cost"], ("run", "task", "length")
-    usual = costs["metric"].isin(COSTS)
+    count, score, costs, passes, averages = (
+        runs[runs["family"] == name] for name in ("count", "score", "cost", "pass", "average"))
+    usual, where = costs["metric"].isin(COSTS), ("run", "task", "length")
     tables: dict[str, list[Table]] = {"standing": headline_table(runs, models), "published": []}
-    tables["accuracy"] = pivot("RULER, task by task", by_family["average"], where, "metric", note=_OF_RULER)
+    tables["accuracy"] = pivot("RULER, task by task", averages, where, "metric", note=_OF_RULER)
     for task, part in runs.groupby("task", sort=False):
         unit, rows = unit_of(part), beside.get(task, ())
         tables["accuracy"] += accuracy_table(part[_is_score(part, headline_metric(part))], unit)
         if rows:
-            tables["standing"] += standing_tables(part, rows)
             both = frame[_is_score(frame, rows[0].metric) & (frame["task"] == task)]
+            tables["standing"] += standing_table(part, rows)
             tables["published"] += accuracy_table(both, unit)
             tables["published"] += table(f"Sources of the numbers on {rows[0].dataset}", ("system", "source", "note"),
                                          [(row.label, row.source, row.note) for row in rows])
-    tables["accuracy"] += pivot("One of several answers is right", by_family["pass"], where, "metric", note=_PASS)
-    tables["paired"] = pivot("Every metric", pd.concat([by_family["count"], scores]).sort_index(), where, "metric",
+    tables["accuracy"] += pivot("One of several answers is right", passes, where, "metric", note=_PASS)
+    tables["paired"] = pivot("Every metric", pd.concat([count, score]), where, "metric",
                              _count_or_score, (*COUNTS, "not_read", *METRICS),
-                             "Percent over all rows, failed ones as wrong.",
-                             lambda name: name.replace("not_read", "not read"))
+                             "Percent over all rows, failed ones as wrong.")
     tables["cost"] = pivot("Cost of a question", costs[usual], where, "metric", cost, COSTS,
-                           f"{_PER_QUESTION} Memory tokens are those of the last memory.", _spaced)
+                           f"{_PER_QUESTION} Memory tokens are those of the last memory.")
     tables["cost"] += pivot("What the agent did", costs[~usual & ~costs["metric"].str.endswith("_tokens")], where,
-                            "metric", lambda number: cost(number, 2), note=_PER_QUESTION, heading=_spaced)
+                            "metric", lambda number: cost(number, 2), note=_PER_QUESTION)
     return tables
 
 
@@ -160,10 +156,6 @@ _PASS = ("Percent, over all rows, failed ones as wrong. pass@k: the chance that 
          "1 - C(n - c, k) / C(n, k) where c of n are (Chen et al. 2021); best@k: of k draws with replacement.")
 
 
-def _spaced(name: str) -> str:
-    return name.replace("_", " ")
-
-
 def _count_or_score(line: Any) -> str:
     if line.family == "score":
         return with_interval(line)
@@ -175,8 +167,7 @@ def headline_table(runs: pd.DataFrame, models: Mapping[str, tuple[str, str]]) ->
     checkpoint."""
     rows = []
     for (run, task), part in runs.groupby(["run", "task"], sort=False):
-        metric = headline_metric(part)
-        if metric:
+        if metric := headline_metric(part):
             scores = list(part[_is_score(part, metric)].itertuples())
             counts = part[part["family"] == "count"].groupby("metric")["mean"].agg(["sum", "max"])
             rows.append((
@@ -209,31 +200,27 @@ def accuracy_table(part: pd.DataFrame, unit: str) -> list[Table]:
                  sorted(first.index, key=length_order), note)
 
 
-def standing_tables(part: pd.DataFrame, beside: Sequence[Published]) -> list[Table]:
-    """One table per set of lengths that a run of a task shares with published systems, both averaged over them: a row
-    for each system, a column for each run."""
-    found: dict[tuple[str, ...], dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
+def standing_table(part: pd.DataFrame, beside: Sequence[Published]) -> list[Table]:
+    """A row for each run of a task and each system that shares lengths with it, both averaged over those."""
+    rows = []
     for run, own in part[part["metric"] == METRIC].groupby("run", sort=False):
-        for row in beside:
+        for row in sorted(beside, key=lambda row: -fmean(row.accuracy.values())):
             shared = own[own["length"].isin(row.accuracy)]
             if len(shared):
                 # Lengths may ask the same questions, so their average is as sure as its least sure length.
                 mine, half = shared["mean"].mean(), ((shared["high"] - shared["low"]) / 2).max()
                 theirs = shared["length"].map(row.accuracy).mean()
-                rows = found[tuple(shared["length"])]
-                rows["this report"] |= {"published": "", run: f"{mine:.1f} ± {half:.1f}"}
-                rows[row.label] |= {"published": f"{theirs:.1f}",
-                                    run: f"{mine - theirs:+z.1f} {verdict(mine, half, theirs)}"}
-    tables = []
-    for lengths, rows in found.items():
-        names = list(rows["this report"])
-        ordered = sorted(rows.items(), key=lambda item: -float(item[1]["published"] or inf))
-        span = f"{len(lengths)} lengths, {lengths[0]} to {lengths[-1]}" if len(lengths) > 1 else lengths[0]
-        note = (f"Mean over {span} documents, in {METRIC}, percent; below, each run minus the published system. Above "
-                "and below: more than the 95% intervals of both sides explain; level: not more.")
-        tables += table(f"Beside systems published on {beside[0].dataset}", ("system", *map(shorten, names)),
-                        [(system, *(cells.get(name, "–") for name in names)) for system, cells in ordered], note)
-    return tables
+                lengths = shared["length"].iloc[[0, -1]].unique()
+                rows.append((row.label, run, " to ".join(lengths), f"{theirs:.1f}", f"{mine:.1f} ± {half:.1f}",
+                             f"{mine - theirs:+z.1f}", verdict(mine, half, theirs)))
+    header = ("system", "run", "documents", "published", "this report", "difference", "reading")
+    note = (f"Means over the lengths of both, in {METRIC}, percent. Above and below: more than the 95% intervals of "
+            "both sides explain; level: not more.")
+    return table(f"Beside systems published on {beside[0].dataset}", header, rows, note)
+
+
+def reading_of(points: Any) -> str:
+    return "better" if points.low > 0 else "worse" if points.high < 0 else "no clear difference"
 
 
 def difference_table(base: str, differences: Sequence[tuple[str, Difference]]) -> list[Table]:
@@ -241,22 +228,14 @@ def difference_table(base: str, differences: Sequence[tuple[str, Difference]]) -
     rows = []
     for run, each in differences:
         points = each.found.difference
-        reading = "better" if points.low > 0 else "worse" if points.high < 0 else "no clear difference"
         rows.append((
             run, task_name(each.task), each.length, metric_name(each.metric), str(points.n), f"{each.found.first:.1f}",
             f"{each.found.second:.1f}", f"{points.mean:+z.1f} [{points.low:+z.1f}, {points.high:+z.1f}]",
-            each.found.p_text.replace(" (", "\n("), reading))
+            each.found.p_text.replace(" (", "\n("), reading_of(points)))
     header = ("run", "task", "length", "metric", "questions", "first", "this", "difference in points", "p", "reading")
     note = ("Only where both runs have the same data hash. Interval and p are of the paired difference; each line is "
             "a test of its own, so a few of many are clear by chance. A p at the floor of its test says so.")
     return table(f"Against the first run, {base}, question by question", header, rows, note)
-
-
-def failures_table(runs: Sequence[Results]) -> list[Table]:
-    answers = [(run.label, row.failure) for run in runs for cell in run.cells for row in cell.rows]
-    counts = Counter((label, failure) for label, failure in answers if failure)
-    rows = [(*key, f"{count:,}") for key, count in counts.most_common()]
-    return table("Failures by kind", ("run", "failure", "answers"), rows)
 
 
 def training_tables(runs: Sequence[TrainingRun], points: Sequence[Sequence[Point]]) -> list[Table]:
@@ -268,11 +247,11 @@ def training_tables(runs: Sequence[TrainingRun], points: Sequence[Sequence[Point
         cells = (f"{each[0]:.{digits}f}\n{each[1]:.{digits}f}" if each else "–" for each, digits in ends)
         progress.append((run.label, str(run.rollouts.index.max()), *cells))
     note = "Means of the first rollouts, below them of the last: ten of each, or half of a run of fewer than twenty."
-    header = ("run", "rollouts", *(name.replace("_", " ").replace("/", ", ") for name in names))
+    header = ("run", "rollouts", *(name.replace("_", " ") for name in names))
     evaluated = [(run.label, str(point.rollouts), point.length, metric_name(point.metric), with_interval(point.score))
                  for run, found in zip(runs, points, strict=True) for point in found]
     return [
         *table("First and last rollouts", header, progress if names else [], note),
-        *table("Evaluated while training, and around it", ("run", "after rollouts", "file", "metric", "score"),
-               evaluated, "Percent; 95% intervals over questions where the answers are there."),
+        *table("Evaluated while training, and around it", ("run", "after rollouts", "file", "metric", "percent"),
+               evaluated, "95% intervals over questions where the answers are there."),
     ]

@@ -134,15 +134,6 @@ def line_of(record: TraceDocument | Trace) -> bytes:
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
 
 
-def record_of(line: bytes) -> TraceDocument | Trace:
-    """Fields that this version does not know are ignored. Raises ValueError: the line is neither."""
-    try:
-        return _LINE.validate_json(line)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(": ".join(filter(None, (".".join(map(str, first["loc"][1:])), first["msg"])))) from None
-
-
 def kept_files(folder: Path) -> list[Path]:
     """In the order of their names; none where nothing was kept."""
     return sorted(path for path in (folder / FOLDER).glob("*.jsonl") if path.is_file())
@@ -158,15 +149,18 @@ def trace_files(folder: Path) -> list[Path]:
 
 
 def read_traces(file: Path) -> Iterator[TraceDocument | Trace]:
-    """The file's records, one in memory at a time. Raises TraceError: a whole line is neither."""
+    """The file's records, one in memory at a time; fields that this version does not know are ignored. Raises
+    TraceError: a whole line is neither."""
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.endswith(b"\n"):
                 return
             try:
-                yield record_of(line)
-            except ValueError as error:
-                raise TraceError(f"{file}: line {number} is no trace ({error}); remove that line") from None
+                yield _LINE.validate_json(line)
+            except ValidationError as error:
+                first = error.errors()[0]
+                reason = ": ".join([".".join(map(str, first["loc"][1:])), first["msg"]]).removeprefix(": ")
+                raise TraceError(f"{file}: line {number} is no trace ({reason}); remove that line") from None
 
 
 def pieces_of(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> tuple[str, ...]:

@@ -13,10 +13,10 @@ piece is empty.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from enum import StrEnum
+from typing import NamedTuple
 
 WITHOUT_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 """Thai, Lao, Burmese, Khmer, Japanese and Chinese characters, as a class of a regular expression."""
@@ -31,8 +31,10 @@ class Change(StrEnum):
     REMOVED = "removed"
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+MARKS = {Change.SAME: ("", ""), Change.ADDED: ("{+", "+}"), Change.REMOVED: ("[-", "-]")}
+
+
+class Piece(NamedTuple):
     change: Change
     text: str
 
@@ -42,40 +44,33 @@ def word_diff(before: str, after: str) -> list[Piece]:
     old, new = _WORD.findall(before), _WORD.findall(after)
     matcher = SequenceMatcher(None, [word.rstrip() for word in old], [word.rstrip() for word in new],
                               autojunk=len(new) > _LONG)
-    pieces: list[Piece] = []
+    pieces = []
     for kind, a, b, c, d in matcher.get_opcodes():
         if kind == "equal":
             pieces.append(Piece(Change.SAME, "".join(new[c:d])))
-            continue
-        if b > a:
-            pieces.append(Piece(Change.REMOVED, "".join(old[a:b])))
-        if d > c:
-            pieces.append(Piece(Change.ADDED, "".join(new[c:d])))
-    return pieces
+        else:
+            pieces += [Piece(Change.REMOVED, "".join(old[a:b])), Piece(Change.ADDED, "".join(new[c:d]))]
+    return [piece for piece in pieces if piece.text]
 
 
 def shortened(pieces: Sequence[Piece], around: int = 5) -> list[Piece]:
     """The changes with ``around`` words of what stayed on each side of them, and an ellipsis for the rest."""
-    return [piece for number, piece in enumerate(pieces)
-            for piece in _cut(piece, around, first=number == 0, last=number == len(pieces) - 1)]
-
-
-def _cut(piece: Piece, around: int, *, first: bool, last: bool) -> Iterator[Piece]:
-    words = list(re.finditer(r"\S+", piece.text))
-    sides = (not first) + (not last)
-    if piece.change is not Change.SAME or len(words) <= sides * around + 1:
-        yield piece
-        return
-    head = "" if first else piece.text[: words[around - 1].end()] + " "
-    tail = "" if last else " " + piece.text[words[-around].start() :]
-    yield Piece(Change.SAME, f"{head}…{tail}")
+    found = []
+    for number, piece in enumerate(pieces):
+        words = list(re.finditer(r"\S+", piece.text))
+        first, last = number == 0, number == len(pieces) - 1
+        if piece.change is Change.SAME and len(words) > (2 - first - last) * around + 1:
+            head = "" if first else piece.text[: words[around - 1].end()] + " "
+            tail = "" if last else " " + piece.text[words[-around].start() :]
+            piece = Piece(Change.SAME, f"{head}…{tail}")
+        found.append(piece)
+    return found
 
 
 def marked(pieces: Sequence[Piece]) -> str:
     """Where there are no colours: ``[-removed-]`` and ``{+added+}``, with their last blanks behind the mark."""
-    frames = {Change.SAME: ("", ""), Change.ADDED: ("{+", "+}"), Change.REMOVED: ("[-", "-]")}
     shown = []
     for piece in pieces:
-        (opening, closing), text = frames[piece.change], piece.text.rstrip()
+        (opening, closing), text = MARKS[piece.change], piece.text.rstrip()
         shown.append(opening + text + closing + piece.text[len(text) :])
     return "".join(shown)

@@ -20,8 +20,8 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from ...rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad
 from ...traces.trace import TraceTurn
@@ -31,8 +31,7 @@ Span = tuple[int, int]
 _BOX = "\\boxed{"
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     text: str
     form: str
     """Its words in SQuAD form; empty where the characters themselves are searched."""
@@ -70,8 +69,7 @@ def gold_spans(text: str, facts: Sequence[Fact]) -> list[Span]:
     apart: list[Span] = []
     for start, end in sorted(span for fact in facts if holds(text, fact) for span in _spans(text, fact)):
         if apart and start < apart[-1][1]:
-            start, end = apart[-1][0], max(end, apart[-1][1])
-            apart.pop()
+            start, end = apart[-1][0], max(end, apart.pop()[1])
         apart.append((start, end))
     return apart
 
@@ -81,14 +79,8 @@ def _spans(text: str, fact: Fact) -> list[Span]:
         return [match.span() for match in re.finditer(re.escape(fact.text), text)]
     words, places = _words(text, fact.articles)
     wanted = fact.form.split()
-    found, at = [], 0
-    while at + len(wanted) <= len(words):
-        if words[at : at + len(wanted)] == wanted:
-            found.append((places[at][0], places[at + len(wanted) - 1][1]))
-            at += len(wanted)
-        else:
-            at += 1
-    return found
+    starts = [at for at in range(len(words) - len(wanted) + 1) if words[at : at + len(wanted)] == wanted]
+    return [(places[at][0], places[at + len(wanted) - 1][1]) for at in starts]
 
 
 @lru_cache(8)
@@ -113,17 +105,16 @@ def events_of(turn: TraceTurn, before: str, sections: Sequence[str], facts: Sequ
         before: the memory that the turn started from.
         sections: the texts that its prompt showed.
     """
-    read = [turn.recalled, *(sections or [turn.prompt])]
+    final = turn.kind == "final"
     events = []
     for fact in facts:
-        if turn.kind == "final" and holds(turn.reply, fact):
-            events.append("answered")
-        elif turn.kind != "final" and holds(turn.memory, fact):
-            events.append("held" if holds(before, fact) else "entered")
-        elif turn.kind != "final" and holds(before, fact):
+        if holds(turn.reply if final else turn.memory, fact):
+            events.append("answered" if final else "held" if holds(before, fact) else "entered")
+        elif not final and holds(before, fact):
             events.append("lost")
         else:  # an answer may come straight from a prompt with the document
-            events.append("passed" if any(holds(text, fact) for text in read) else "")
+            read = any(holds(text, fact) for text in (turn.recalled, *(sections or [turn.prompt])))
+            events.append("passed" if read else "")
     return events
 
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ...evaluation.summary import main_metric
 from ...traces.trace import FOLDER, Trace, TraceDocument, TraceError, TraceTurn, read_traces
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
+class Place(NamedTuple):
     """Where a trajectory belongs; rollouts in their order, then lengths in theirs."""
 
     rollout: int = -1
@@ -39,15 +38,14 @@ class Place:
         return f"length {self.length}" + (f" after {after}" if after else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Sibling:
+class Sibling(NamedTuple):
     trace: Trace
     document: TraceDocument | None
 
     def sections(self, turn: TraceTurn) -> dict[int, str]:
         """The texts that a turn's prompt showed, by number; one that was not kept is empty."""
-        known = self.document.sections if self.document else ()
-        return {number: known[number] if 0 <= number < len(known) else "" for number in turn.sections}
+        known = dict(enumerate(self.document.sections if self.document else ()))
+        return {number: known.get(number, "") for number in turn.sections}
 
     def before(self, at: int) -> str:
         """The memory that a turn started from: as it was shown, or what the turn before left."""
@@ -63,11 +61,10 @@ class Sibling:
         return trace.reward if trace.accuracy is None else trace.accuracy
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     place: Place
     number: str
-    siblings: tuple[Sibling, ...]
+    siblings: list[Sibling]
     """In the order of their samples."""
 
     @property
@@ -89,12 +86,10 @@ def groups_of(file: Path) -> list[Group]:
         else:
             siblings[record.id] = Sibling(record, documents.get(record.document))
     grouped: dict[tuple[Place, str], list[Sibling]] = defaultdict(list)
-    for sibling in siblings.values():
+    for sibling in sorted(siblings.values(), key=lambda sibling: sibling.trace.sample):
         trace = sibling.trace
         grouped[Place.of(trace), trace.group or trace.question_id or trace.id].append(sibling)
-    ordered = sorted(grouped.items(), key=lambda item: (item[0][0], natural(item[0][1])))
-    return [Group(place, name, tuple(sorted(found, key=lambda s: s.trace.sample)))
-            for (place, name), found in ordered]
+    return [Group(*key, grouped[key]) for key in sorted(grouped, key=lambda key: (key[0], natural(key[1])))]
 
 
 def log_probs_of(turn: TraceTurn) -> list[float]:
@@ -111,5 +106,4 @@ def nothing_kept(folder: Path) -> TraceError:
 
 def natural(name: str) -> list[tuple[int, int, str]]:
     """A key that sorts q2 before q10."""
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part)
-            for part in re.split(r"([0-9]+)", name) if part]
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"([0-9]+)", name) if part]

@@ -36,7 +36,7 @@ from markupsafe import Markup
 from ...system.files import write_atomically
 from ...system.one_line_errors import one_line_errors
 from ...system.signals import stop_on_signals
-from ...traces.trace import TraceTurn, trace_files
+from ...traces.trace import trace_files
 from ..page import render
 from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans
 from .groups import Group, Place, Sibling, groups_of, log_probs_of, nothing_kept
@@ -123,16 +123,13 @@ def _sibling(sibling: Sibling, facts: Sequence[Fact], strings: dict[str, int]) -
                  "memory": turn.memory}
         turns.append({name: getattr(turn, name) for name in _OF_TURN} | {
             **{name: number(text) for name, text in texts.items()}, "sections": list(sections),
-            "events": events_of(turn, before, list(sections.values()), facts), "tokens": _tokens(turn),
+            "events": events_of(turn, before, list(sections.values()), facts),
+            "tokens": [[_length(piece) for piece in turn.pieces], [round(-100 * min(0.0, p)) for p in known]]
+            if (known := log_probs_of(turn)) else None,
             "changes": [(piece.change, piece.text, _places(piece.text, found))
                         for piece, found in changes_of(before, turn.memory, facts) if turn.kind != "final"],
         })
     return {name: getattr(sibling.trace, name) for name in _OF_TRACE} | {"turns": turns}
-
-
-def _tokens(turn: TraceTurn) -> tuple[list[int], list[int]] | None:
-    known = log_probs_of(turn)
-    return ([_length(piece) for piece in turn.pieces], [round(-100 * min(0.0, p)) for p in known]) if known else None
 
 
 def _places(text: str, spans: Iterable[Span]) -> list[int]:

@@ -1,8 +1,8 @@
 """Print trajectories: ``mem-agent show RUN_OR_RESULTS [--rollout 12 | --length 50] [--question 7] [--sample 0]``.
 
 Without a question the place's questions are listed, with how each sibling stands. A place that is not named is the
-newest rollout, or the only length. In a pipe there are no colours: ``[-gone-]``, ``{+new+}`` and ``<<answer>>`` mark
-what they mark in a terminal.
+newest rollout, or the only length. ``[-gone-]``, ``{+new+}`` and ``<<answer>>`` mark what they say, and have colours
+in a terminal.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 
@@ -21,15 +21,14 @@ from ...system.command_line_types import whole_number
 from ...system.one_line_errors import one_line_errors
 from ...system.signals import stop_on_signals
 from ...traces.trace import TraceError, TraceTurn, trace_files
-from ...traces.word_diff import Change
+from ...traces.word_diff import Piece, marked
 from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans, within
 from .groups import Group, Sibling, groups_of, log_probs_of, nothing_kept
 
 _AROUND, _LONG = 160, 600
 _BESIDE = " " * 11
-_GOLD, _LABEL = "bold black on yellow", "bold"
-_CHANGES = {Change.SAME: ("", "", ""), Change.ADDED: ("green underline", "{+", "+}"),
-            Change.REMOVED: ("red strike", "[-", "-]")}
+_COLOURS = {r"<<.*?>>": "bold black on yellow", r"\{\+.*?\+\}": "green", r"\[-.*?-\]": "red",
+            r"^(turn \d+ of|\w+ \d+, question).*": "bold"}
 _EVENTS = {"entered": "enters the memory", "lost": "is lost from the memory", "passed": "read, and not kept",
            "answered": "is in the answer"}
 
@@ -47,20 +46,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--whole", action="store_true", help="sections from end to end")
     options = parser.parse_args(arguments)
     groups = _groups(options.folder, options.rollout, options.length)
-    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
     if options.question is None:
-        for line in _listed(groups):
-            console.print(line)
-        return 0
-    group = _question(groups, options.question)
-    sibling = next((s for s in group.siblings if options.sample in (None, s.trace.sample)), None)
-    if sibling is None:
-        raise TraceError(f"{group.place.label}, question {options.question}: no sample {options.sample}; there are: "
-                         f"{', '.join(str(s.trace.sample) for s in group.siblings)}")
-    turns = len(sibling.trace.turns)
-    if options.turn is not None and not 1 <= options.turn <= turns:
-        raise TraceError(f"{sibling.trace.id}: no turn {options.turn}; there are 1 to {turns}")
-    for text in _Printer(group, sibling, options.whole, sys.stdout.isatty()).lines(options.turn):
+        lines = _listed(groups)
+    else:
+        group = _question(groups, options.question)
+        sibling = next((s for s in group.siblings if options.sample in (None, s.trace.sample)), None)
+        if sibling is None:
+            raise TraceError(f"{group.place.label}, question {options.question}: no sample {options.sample}; there "
+                             f"are: {', '.join(str(s.trace.sample) for s in group.siblings)}")
+        turns = len(sibling.trace.turns)
+        if options.turn is not None and not 1 <= options.turn <= turns:
+            raise TraceError(f"{sibling.trace.id}: no turn {options.turn}; there are 1 to {turns}")
+        lines = chain(_head(group, sibling), _trajectory(group, sibling, options.turn, options.whole))
+    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    for line in lines:
+        text = Text(line)
+        for form, colour in _COLOURS.items():
+            text.highlight_regex(form, colour)
         console.print(text)
     return 0
 
@@ -92,17 +94,16 @@ def _question(groups: Sequence[Group], asked: str) -> Group:
     named += [group for group in groups if group.number == asked]  # behind ids: one's number may be another's id
     if named:
         return named[0]
-    names = [group.name for group in groups]
-    more = f" and {len(names) - 12} more" * (len(names) > 12)
-    raise TraceError(f"{groups[0].place.label}: no question {asked!r}; there are: {', '.join(names[:12])}{more}")
+    names = ", ".join(group.name for group in groups[:12]) + ", ..." * (len(groups) > 12)
+    raise TraceError(f"{groups[0].place.label}: no question {asked!r}; there are: {names}")
 
 
-def _listed(groups: Sequence[Group]) -> Iterator[Text]:
+def _listed(groups: Sequence[Group]) -> Iterator[str]:
     """A line for every question: its id, how its siblings stand, and what it asks."""
-    yield Text(f"{groups[0].place.label}: {len(groups)} questions; --question ID prints one")
+    yield f"{groups[0].place.label}: {len(groups)} questions; --question ID prints one"
     wide = min(40, max(len(group.name) for group in groups))
     for group in groups:
-        yield Text(f"{group.name:>{wide}}  {' '.join(map(_standing, group.siblings))}  {group.first.question}")
+        yield f"{group.name:>{wide}}  {' '.join(map(_standing, group.siblings))}  {group.first.question}"
 
 
 def _standing(sibling: Sibling) -> str:
@@ -114,101 +115,39 @@ def _number(value: float | None) -> str:
     return "nan" if value is None else f"{value:.3g}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Printer:
-    """A trajectory as text; without colours everything that a colour says is said by marks."""
+def _head(group: Group, sibling: Sibling) -> Iterator[str]:
+    trace = sibling.trace
+    rewards = [_number(trace.reward)] if trace.reward is not None else []
+    rewards += [f"{name} {_number(value)}" for name, value in [*trace.reward_parts.items(), *trace.scores.items()]]
+    lines = {
+        "question": trace.question, "accepted": " / ".join(trace.golds), "answer": trace.prediction or "(none)",
+        "outcome": f"{trace.failure}: {trace.failure_message}" if trace.failure else trace.outcome,
+        "reward": ", ".join(rewards),
+        "advantage": "" if trace.advantage is None else f"{trace.advantage:+.3g}",
+        "siblings": " ".join(f"{s.trace.sample}:{_standing(s)}" for s in group.siblings),
+    }
+    yield f"{group.place.label}, question {group.name}, sample {trace.sample}"
+    yield from (f"{name:10}{value}" for name, value in lines.items() if value)
 
-    group: Group
-    sibling: Sibling
-    whole: bool
-    coloured: bool
 
-    @property
-    def facts(self) -> tuple[Fact, ...]:
-        return facts_of(self.group.first.golds)
-
-    def lines(self, only: int | None) -> Iterator[Text]:
-        """All turns, or the one of this number, which counts from 1."""
-        yield from self._head()
-        stories: list[list[str]] = [[] for _ in self.facts]
-        for at, turn in enumerate(self.sibling.trace.turns):
-            sections = list(self.sibling.sections(turn).values())
-            events = events_of(turn, self.sibling.before(at), sections, self.facts)
-            told = [(place, _EVENTS[event]) for place, event in enumerate(events) if event in _EVENTS]
-            for place, said in told:
-                stories[place].append(f"turn {at + 1} {said}")
-            if only in (None, at + 1):
-                yield Text()
-                yield from self._turn(at, turn)
-                if turn.kind != "final":
-                    yield from (Text(f"{_BESIDE}{self.facts[place].text}: {said}") for place, said in told)
-        yield Text()
-        for fact, story in zip(self.facts, stories, strict=True):
-            nowhere = "stands nowhere in what was read, remembered or answered"
-            yield Text(f"{fact.text}: {', '.join(story) or nowhere}")
-
-    def _head(self) -> Iterator[Text]:
-        group, trace = self.group, self.sibling.trace
-        rewards = [_number(trace.reward)] if trace.reward is not None else []
-        rewards += [f"{name} {_number(value)}" for name, value in [*trace.reward_parts.items(), *trace.scores.items()]]
-        lines = {
-            "question": trace.question, "accepted": " / ".join(trace.golds), "answer": trace.prediction or "(none)",
-            "outcome": f"{trace.failure}: {trace.failure_message}" if trace.failure else trace.outcome,
-            "reward": ", ".join(rewards),
-            "advantage": "" if trace.advantage is None else f"{trace.advantage:+.3g}",
-            "siblings": " ".join(f"{s.trace.sample}:{_standing(s)}" for s in group.siblings),
-        }
-        yield Text(f"{group.place.label}, question {group.name}, sample {trace.sample}", _LABEL)
-        for name, value in lines.items():
-            if value:
-                yield Text.assemble((f"{name:10}", _LABEL), value)
-
-    def _turn(self, at: int, turn: TraceTurn) -> Iterator[Text]:
-        yield Text(f"turn {at + 1} of {len(self.sibling.trace.turns)}: {', '.join(_said(turn))}", _LABEL)
-        for number, text in self.sibling.sections(turn).items():
-            yield _labelled(f"section {number + 1}", self._excerpt(text or "(its text was not kept)"))
-        if turn.recalled:
-            yield _labelled("recalled", self._marked(turn.recalled))
-        if turn.kind == "final":
-            yield _labelled("answer", self._marked(turn.reply))
-        else:
-            changed = Text()
-            for piece, gold in changes_of(self.sibling.before(at), turn.memory, self.facts):
-                style, opening, closing = _CHANGES[piece.change]
-                marked = self._mark(piece.text, gold, style)
-                changed.append_text(marked if self.coloured else Text.assemble(opening, marked, closing))
-            yield _labelled("memory", changed)
-            if turn.reply.strip() != turn.memory.strip():
-                yield _labelled("reply", self._marked(turn.reply))
-        if turn.prompt and self.whole:
-            yield _labelled("prompt", self._marked(turn.prompt))
-
-    def _marked(self, text: str) -> Text:
-        """The text with accepted answers marked."""
-        return self._mark(text, gold_spans(text, self.facts))
-
-    def _mark(self, text: str, gold: Sequence[Span], style: str = "") -> Text:
-        made, at = Text(style=style), 0
-        for start, end in gold:
-            made.append(text[at:start])
-            made.append(text[start:end] if self.coloured else f"<<{text[start:end]}>>", _GOLD)
-            at = end
-        return made.append(text[at:])
-
-    def _excerpt(self, text: str) -> Text:
-        """The beginning, and what stands around each answer."""
-        gold = gold_spans(text, self.facts)
-        if self.whole or len(text) <= _LONG:
-            return self._mark(text, gold)
-        made, at = Text(), 0
-        ends = (len(text), len(text))
-        for start, end in [(0, 2 * _AROUND), *((a - _AROUND, b + _AROUND) for a, b in gold), ends]:
-            if start > at:
-                made.append(f" ... {start - at:,} characters ... ")
-                at = start
-            made.append_text(self._mark(text[at:end], within(gold, at, end)))
-            at = max(at, end)
-        return made
+def _trajectory(group: Group, sibling: Sibling, only: int | None, whole: bool) -> Iterator[str]:
+    """All turns, or the one of this number, which counts from 1; then what became of each accepted answer."""
+    facts = facts_of(group.first.golds)
+    stories: list[list[str]] = [[] for _ in facts]
+    for at, turn in enumerate(sibling.trace.turns):
+        events = events_of(turn, sibling.before(at), list(sibling.sections(turn).values()), facts)
+        told = [(place, _EVENTS[event]) for place, event in enumerate(events) if event in _EVENTS]
+        for place, said in told:
+            stories[place].append(f"turn {at + 1} {said}")
+        if only in (None, at + 1):
+            yield f"\nturn {at + 1} of {len(sibling.trace.turns)}: {', '.join(_said(turn))}"
+            for label, text in _parts(sibling, at, facts, whole):
+                yield f"{label:10} {text.rstrip() or '(empty)'}".replace("\n", f"\n{_BESIDE}")
+            if turn.kind != "final":
+                yield from (f"{_BESIDE}{facts[place].text}: {said}" for place, said in told)
+    yield ""
+    for fact, story in zip(facts, stories, strict=True):
+        yield f"{fact.text}: {', '.join(story) or 'stands nowhere in what was read, remembered or answered'}"
 
 
 def _said(turn: TraceTurn) -> Iterator[str]:
@@ -224,11 +163,44 @@ def _said(turn: TraceTurn) -> Iterator[str]:
         yield f"reply {len(known)}, log-prob mean {fmean(known):z.2f}, lowest {min(known):z.2f}"
 
 
-def _labelled(label: str, text: Text) -> Text:
-    """Its lines stand below each other, beside the label."""
-    text.rstrip()
-    lines = Text("\n" + _BESIDE).join(text.split("\n")) if text.plain else Text("(empty)")
-    return Text.assemble((f"{label:10} ", _LABEL), lines)
+def _parts(sibling: Sibling, at: int, facts: Sequence[Fact], whole: bool) -> Iterator[tuple[str, str]]:
+    """What was read, recalled, remembered and replied, each with its label and with accepted answers marked."""
+    turn = sibling.trace.turns[at]
+    for number, text in sibling.sections(turn).items():
+        yield f"section {number + 1}", _excerpt(text or "(its text was not kept)", facts, whole)
+    if turn.recalled:
+        yield "recalled", _mark(turn.recalled, gold_spans(turn.recalled, facts))
+    reply = _mark(turn.reply, gold_spans(turn.reply, facts))
+    if turn.kind == "final":
+        yield "answer", reply
+    else:
+        changes = changes_of(sibling.before(at), turn.memory, facts)
+        yield "memory", marked([Piece(piece.change, _mark(piece.text, gold)) for piece, gold in changes])
+        if turn.reply.strip() != turn.memory.strip():
+            yield "reply", reply
+    if turn.prompt and whole:
+        yield "prompt", _mark(turn.prompt, gold_spans(turn.prompt, facts))
+
+
+def _mark(text: str, gold: Sequence[Span]) -> str:
+    for start, end in reversed(gold):
+        text = f"{text[:start]}<<{text[start:end]}>>{text[end:]}"
+    return text
+
+
+def _excerpt(text: str, facts: Sequence[Fact], whole: bool) -> str:
+    """The beginning, and what stands around each answer."""
+    gold = gold_spans(text, facts)
+    if whole or len(text) <= _LONG:
+        return _mark(text, gold)
+    made, at = "", 0
+    for start, end in [(0, 2 * _AROUND), *((a - _AROUND, b + _AROUND) for a, b in gold), (len(text), len(text))]:
+        if start > at:
+            made += f" ... {start - at:,} characters ... "
+            at = start
+        made += _mark(text[at:end], within(gold, at, end))
+        at = max(at, end)
+    return made
 
 
 if __name__ == "__main__":

@@ -1,155 +1,215 @@
-"""The pocket profile: an honest task, rows as the agent builds them, shipped weights that fit their own files."""
+"""The tasks over documents: honest documents, rows as the agents build them, shipped weights that fit their files."""
 
+import hashlib
+import itertools
+import json
 import random
-from pathlib import Path
+from collections import Counter
 
 import pytest
+from transformers import AutoTokenizer
 
 from mem_agent.agents import build_agent
 from mem_agent.agents.documents import split_chunks
 from mem_agent.agents.interface import Reading
 from mem_agent.agents.records import Generation, StopReason
+from mem_agent.agents.rememr1 import read_reply
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config
 from mem_agent.data.training_file import DataSource
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.hooks.task_row import question_of
-from mem_agent.pocket import tokenizer as pocket_tokenizer
-from mem_agent.pocket.habits import Gate, Habits, RowMaker, Shape, gated_reply, mixed_rows
-from mem_agent.pocket.mem1_rows import mem1_rows
-from mem_agent.pocket.prepare import TASKS, prepare
-from mem_agent.pocket.task import LINE_TOKENS, make_examples
+from mem_agent.pocket import warmup
+from mem_agent.pocket.prepare import LENGTHS, prepare, train_rows
+from mem_agent.pocket.task import (
+    CHUNK_TOKENS,
+    LINE_TOKENS,
+    NAMES,
+    STATED,
+    STATING,
+    THINGS,
+    TWO_HOP_CHUNK_TOKENS,
+    make_examples,
+    mem1_rows,
+    two_hop_examples,
+)
+from mem_agent.pocket.warmup import FOLDER, PROMPTS, REPLY_TOKENS, TASKS, LookUpRows, TwoHopRows, gated_reply, rows_of
 
-START = Path(pocket_tokenizer.__file__).with_name("start")
-SHAPE = Shape()
+TRAIN_FILES = {"look-up": "86ad9d2ddf969d1e", "two-hop": "5a1116c3fa02f9da", "mem1": "6c75c9cdbffa12f2"}
+"""The beginning of SHA-256 of ``train.jsonl`` of seed 1: published figures are of these documents."""
+STREAMS = {
+    ("look-up", False): "ef8dfd1e4644acb4", ("look-up", True): "d4587a7e6d6375a4",
+    ("two-hop", False): "0be3ed4825338926", ("two-hop", True): "e41a8cb1ccf8770f",
+    ("sifter", False): "024d9a96b7ccaac4", ("sifter", True): "845a0bdd5d5b0e13",
+}
+"""And of the first rows that the shipped weights were made of."""
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return pocket_tokenizer.save(tmp_path_factory.mktemp("tokenizer"))
+def tokenizers():
+    return {name: AutoTokenizer.from_pretrained(FOLDER / start) for name, start in TASKS.items()}
 
 
-def test_every_line_costs_the_same_so_chunks_never_cut_one(tokenizer):
-    vocabulary = Vocabulary(tokenizer)
-    for example in make_examples(3, 50, (3, 8)):
+@pytest.fixture
+def tokenizer(tokenizers):
+    return tokenizers["look-up"]
+
+
+@pytest.mark.parametrize("task", TRAIN_FILES)
+def test_files_are_those_of_published_figures_and_evaluation_is_never_trained_on(task, tmp_path):
+    prepare(tmp_path, 1, task)
+    assert hashlib.sha256((tmp_path / "train.jsonl").read_bytes()).hexdigest()[:16] == TRAIN_FILES[task]
+    assert next(train_rows(task, 1)) != next(train_rows(task, 2))
+    source = DataSource(tmp_path / "train.jsonl", 1)
+    rows = [source.row(number) for number in range(len(source))]
+    trained = {(row.metadata.get("context", ""), question_of(row)) for row in rows}
+    for length in LENGTHS[task]:
+        held_out = {(entry.context, entry.question.text) for entry in load_questions(tmp_path, length)}
+        assert held_out and not trained & held_out
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("task", TASKS)
+def test_rows_are_those_that_the_shipped_weights_were_made_of(task, mixed, tokenizers):
+    rows = [(list(prompt), list(reply)) for prompt, reply in
+            itertools.islice(rows_of(task, tokenizers[task], 1, mixed), 300)]
+    assert hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16] == STREAMS[task, mixed]
+
+
+@pytest.mark.parametrize("task,most", [("look-up", 8 * 2**20), ("two-hop", 8 * 2**20), ("sifter", 2 * 2**20)])
+def test_shipped_starts_are_small_and_know_the_tasks_words(task, most, tokenizers):
+    assert (FOLDER / TASKS[task] / "model.safetensors").stat().st_size < most
+    assert json.loads((FOLDER / TASKS[task] / "config.json").read_text())["vocab_size"] >= len(tokenizers[task])
+
+
+def test_a_start_is_made_in_two_stages(tmp_path, monkeypatch):
+    monkeypatch.setattr(warmup, "MIXED", warmup.Stage(steps=2, rows=2, warmup=1))
+    monkeypatch.setattr(warmup, "Stage", lambda **_: warmup.MIXED)
+    monkeypatch.setattr("sys.argv", ["warmup", "--output", str(tmp_path / "start"), "--task", "sifter"])
+    assert warmup.main() == 0
+    made = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("start-ability", "start")]
+    assert made[0] != made[1] and len(made[1]) == (FOLDER / "sifter_start" / "model.safetensors").stat().st_size
+
+
+# --- look-up --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task,make", [("look-up", make_examples), ("two-hop", two_hop_examples)])
+def test_every_line_costs_the_same_so_chunks_never_cut_one(task, make, tokenizers):
+    vocabulary = Vocabulary(tokenizers[task])
+    for example in make(3, 20):
         lines = example.context.splitlines(keepends=True)
         assert {len(vocabulary.encode_text(line)) for line in lines} == {LINE_TOKENS}
         assert len(vocabulary.encode_text(example.context)) == LINE_TOKENS * len(lines)
 
 
 def test_the_answer_stands_once_and_in_every_chunk_alike():
-    examples = list(make_examples(5, 600, 3))
-    for e in examples:
-        assert e.context.count(f"{e.name} ") == 1 and f"{e.name} {e.answer}." in e.context
-    counts = [sum(e.fact_chunk == c for e in examples) for c in range(3)]
-    assert min(counts) > 160
+    chunks = Counter()
+    for example in make_examples(5, 600):
+        assert example.context.count(f"{example.name} ") == 1
+        chunks[example.context.splitlines().index(f"{example.name} {example.answer}.") // 8] += 1
+    assert set(chunks) == {0, 1, 2} and min(chunks.values()) > 160
 
 
-def test_rows_are_the_prompts_the_agent_builds(tokenizer):
-    """Warm-up rows and rollouts must agree to the token, or the ability learned is another one."""
-    config = Config(mem_chunk_tokens=SHAPE.chunk_tokens, mem_max_memory=8, mem_prompts=str(pocket_tokenizer.PROMPTS))
-    vocabulary = Vocabulary(tokenizer)
-    agent = build_agent(config, vocabulary, {})
-    maker = RowMaker(tokenizer, pocket_tokenizer.PROMPTS, SHAPE)
-    example = next(make_examples(1, 1))
-    document = split_chunks(vocabulary.encode_text(example.context), SHAPE.chunk_tokens, 99)
-    state = agent.start(Reading(vocabulary.encode_text(example.question), document))
-    per_chunk = SHAPE.chunk_tokens // LINE_TOKENS
+def said(vocabulary, tokenizer, text):
+    ids = [*vocabulary.encode_text(text), tokenizer.eos_token_id]
+    return Generation(ids, [0.0] * len(ids), StopReason.STOP)
+
+
+def test_rows_are_the_prompts_that_the_agents_build(tokenizer):
+    """Or the ability learned would be another one."""
+    vocabulary, maker, example = Vocabulary(tokenizer), LookUpRows(tokenizer), next(make_examples(1, 1))
+    document = split_chunks(vocabulary.encode_text(example.context), CHUNK_TOKENS, 99)
     lines = example.context.splitlines()
-    for first, memory in ((0, ""), (per_chunk, "fruit apple"), (2 * per_chunk, "none")):
+    sections = [lines[start : start + 8] for start in (0, 8, 16)]
+    reading = Reading(vocabulary.encode_text(example.question), document)
+
+    def agent_of(**settings):
+        agent = build_agent(Config(mem_max_memory=8, mem_prompts=PROMPTS, **settings), vocabulary, {})
+        return agent, agent.start(reading)
+
+    agent, state = agent_of()
+    for section, (memory, reply) in zip(sections, itertools.pairwise(("none", "fruit apple", "none", "metal gold")),
+                                        strict=True):
         (request,) = agent.requests(state)
-        prompt, _ = maker.memory_row(example.question, lines[first : first + per_chunk], memory, "none")
-        assert request.prompt_ids == prompt
-        following = {0: "fruit apple", per_chunk: "none"}.get(first, "metal gold")
-        ids = [*vocabulary.encode_text(following), tokenizer.eos_token_id]
-        state = agent.advance(state, [Generation(ids, [0.0] * len(ids), StopReason.STOP)])
+        assert request.prompt_ids == maker.memory(example.question, section, memory, "none")[0]
+        state = agent.advance(state, [said(vocabulary, tokenizer, reply)])
     (request,) = agent.requests(state)
-    assert request.prompt_ids == maker.final_row(example.question, "metal gold", "gold")[0]
+    assert request.prompt_ids == maker.final(example.question, "metal gold", "gold")[0]
+
+    gated, state = agent_of(agent="gated")
+    (request,) = gated.requests(state)
+    assert request.prompt_ids == maker.memory(example.question, sections[0], "none", "skip", gated=True)[0]
+
+    parallel, state = agent_of(agent="parallel", agent_args="width=3")
+    assert parallel.requests(state)[0].prompt_ids == maker.memory(example.question, sections[0], "none", "none")[0]
+    notes = [said(vocabulary, tokenizer, text) for text in ("metal gold", "none", "city Rome")]
+    (request,) = parallel.requests(parallel.advance(state, notes))
+    merge = maker.row("merge", "none", problem=example.question, memory="none", notes="metal gold\n\ncity Rome")
+    assert request.prompt_ids == merge[0]
 
 
-def test_gated_and_merge_rows_are_the_prompts_those_agents_build(tokenizer):
-    vocabulary, maker = Vocabulary(tokenizer), RowMaker(tokenizer, pocket_tokenizer.PROMPTS, SHAPE)
-    example = next(make_examples(1, 1))
-    document = split_chunks(vocabulary.encode_text(example.context), SHAPE.chunk_tokens, 99)
-    lines = example.context.splitlines()
-    reading, first = Reading(vocabulary.encode_text(example.question), document), lines[: SHAPE.chunk_tokens // 4]
-    prompts = {"mem_max_memory": 8, "mem_prompts": str(pocket_tokenizer.PROMPTS)}
-
-    def said(text):
-        ids = [*vocabulary.encode_text(text), tokenizer.eos_token_id]
-        return Generation(ids, [0.0] * len(ids), StopReason.STOP)
-
-    gated = build_agent(Config(agent="gated", **prompts), vocabulary, {})
-    (request,) = gated.requests(gated.start(reading))
-    assert request.prompt_ids == maker.memory_row(example.question, first, "", "skip", gated=True)[0]
-    assert gated.memory(gated.advance(gated.start(reading), [said("finish\nmetal gold")])) == tuple(
-        vocabulary.encode_text("metal gold")
-    )
-
-    parallel = build_agent(Config(agent="parallel", agent_args="width=3", **prompts), vocabulary, {})
-    state = parallel.start(reading)
-    assert parallel.requests(state)[0].prompt_ids == maker.memory_row(example.question, first, "", "none")[0]
-    state = parallel.advance(state, [said(text) for text in ("metal gold", "none", "city Rome")])
-    (request,) = parallel.requests(state)
-    assert request.prompt_ids == maker.merge_row(example.question, "none", ["metal gold", "city Rome"], "none")[0]
+@pytest.mark.parametrize("memory,new,finishes,hasty,reply", [
+    ("none", "none", 1.0, 0.0, "skip"), ("none", "fruit fig", 1.0, 0.0, "finish\nfruit fig"),
+    ("fruit fig", "fruit fig", 1.0, 0.0, "finish"), ("fruit fig", "fruit fig", 0.0, 0.0, "skip"),
+    ("none", "fruit fig", 0.0, 0.0, "update\nfruit fig"), ("metal tin", "none", 0.0, 1.0, "finish\nnone"),
+])
+def test_a_gated_reply_is_a_plain_one_with_its_decision(memory, new, finishes, hasty, reply):
+    assert gated_reply(random.Random(1), "fruit", memory, new, finishes, hasty) == reply
 
 
-def test_habits_are_mixed_as_asked(tokenizer):
-    maker = RowMaker(tokenizer, pocket_tokenizer.PROMPTS, SHAPE)
-
-    def replies(habits, gate):
-        rows = mixed_rows(maker, 1, habits, gate)
-        return {tokenizer.decode(next(rows)[1]).removesuffix("<|im_end|>").split("\n")[0] for _ in range(200)}
-
-    nothing = Habits(good=0.0, distractor=0.0)
-    assert replies(nothing, Gate(finish=1.0, hasty=0.0)) == {"none", "skip", "\\boxed{none}"}
-    assert replies(nothing, Gate(finish=0.0, hasty=1.0)) == {"none", "finish", "\\boxed{none}"}
-
-
-@pytest.mark.parametrize(
-    "memory,new,gate,reply",
-    [
-        ("none", "none", Gate(1.0, 0.0), "skip"),
-        ("none", "fruit fig", Gate(1.0, 0.0), "finish\nfruit fig"),
-        ("fruit fig", "fruit fig", Gate(1.0, 0.0), "finish"),
-        ("fruit fig", "fruit fig", Gate(0.0, 0.0), "skip"),
-        ("none", "fruit fig", Gate(0.0, 0.0), "update\nfruit fig"),
-        ("none", "metal tin", Gate(1.0, 0.0), "update\nmetal tin"),
-        ("metal tin", "none", Gate(0.0, 1.0), "finish\nnone"),
-    ],
-)
-def test_a_gated_reply_is_a_plain_one_with_its_decision(memory, new, gate, reply):
-    assert gated_reply(random.Random(1), gate, "fruit", memory, new) == reply
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_training_and_evaluation_documents_differ_and_seeds_repeat(task, tmp_path):
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        prepare(tmp_path / name, seed, task)
-    files = {n: {p.name: p.read_bytes() for p in (tmp_path / n).rglob("*") if p.is_file()} for n in "abc"}
-    assert files["a"] == files["b"] and files["a"]["train.jsonl"] != files["c"]["train.jsonl"]
-    source = DataSource(tmp_path / "a" / "train.jsonl", 1)
-    rows = [source.row(number) for number in range(len(source))]
-    trained = {(row.metadata.get("context", ""), question_of(row)) for row in rows}
-    for length in TASKS[task].evaluate:
-        held_out = {(entry.context, entry.question.text) for entry in load_questions(tmp_path / "a", length)}
-        assert files["a"][f"eval_{length}.json"] == files["c"][f"eval_{length}.json"]
-        assert held_out and not trained & held_out
-
-
-def test_the_shipped_model_is_small_and_fits_the_code_that_made_it(tokenizer, tmp_path):
-    weights = START / "model.safetensors"
-    assert weights.stat().st_size < 8 * 2**20
-    pocket_tokenizer.save(tmp_path)
-    assert (tmp_path / "tokenizer.json").read_bytes() == (START / "tokenizer.json").read_bytes()
-
-
-def test_given_replies_of_mem1_have_a_state_a_section_and_keep_what_is_asked_when_it_is_read():
-    for row in mem1_rows(1, 50, lines=4):
+def test_given_replies_of_mem1_keep_what_is_asked_when_it_is_read():
+    for row in mem1_rows(1, 50):
         *states, final = row["metadata"]["replies"]
         lines = row["metadata"]["context"].splitlines()
-        assert len(states) == -(-len(lines) // 4) and final.startswith(states[-1])
+        assert len(states) == 3 and final.startswith(states[-1])
         name = row["prompt"].rpartition(" ")[2].removesuffix("?")
-        (where,) = [i for i, line in enumerate(lines) if line.startswith(f"{name} ")]
-        assert states[where // 4] == f"<IS>{lines[where].removesuffix('.')}</IS>"
-        assert f"\\boxed{{{row['metadata']['ground_truth'][0]}}}" in final or states[-1] != states[where // 4]
+        (where,) = [number for number, line in enumerate(lines) if line.startswith(f"{name} ")]
+        assert states[where // 8] == f"<IS>{lines[where].removesuffix('.')}</IS>"
+        assert f"\\boxed{{{row['metadata']['ground_truth'][0]}}}" in final or states[-1] != states[where // 8]
+
+
+# --- two hops -------------------------------------------------------------------------------------------------------
+
+
+def facts_in(rows):
+    return dict(row.rstrip(".").split() for row in rows if row.split()[0] in NAMES)
+
+
+def test_the_answer_follows_from_pointer_and_fact_alone_and_neither_can_be_guessed():
+    size = TWO_HOP_CHUNK_TOKENS // LINE_TOKENS
+    places, kinds, newest = Counter(), Counter(), 0
+    for example in two_hop_examples(3, 2_000):
+        rows = example.context.splitlines()
+        *stating, last = [facts_in(rows[i : i + size]) for i in range(0, len(rows), size)]
+        assert [len(facts) for facts in stating] == [STATED] * STATING and not last
+        assert example.context.count(f"wanted {example.name}.") == example.context.count("wanted") == 1
+        (place,) = [number for number, facts in enumerate(stating) if facts.get(example.name) == example.answer]
+        places[place] += 1
+        kinds[example.name] += 1
+        newest += place == STATING - 1
+    assert len(kinds) == len(THINGS)
+    for counts in (places, kinds):
+        assert max(counts.values()) < 1.35 * min(counts.values())
+    assert newest / 2_000 == pytest.approx(1 / STATING, abs=0.03), "a memory of the newest facts must guess"
+
+
+@pytest.mark.parametrize("agent,good,least,most", [
+    ("rememr1", 1.0, 1.0, 1.0), ("memagent", 1.0, 0.2, 0.55),  # 3 of 8 facts kept, no guessing
+    ("rememr1", 0.0, 0.0, 0.0), ("memagent", 0.0, 0.0, 0.0),
+])
+def test_a_perfect_reader_needs_the_recall(agent, good, least, most, tokenizers):
+    tokenizer = tokenizers["two-hop"]
+    rows, vocabulary, right = TwoHopRows(agent, tokenizer), Vocabulary(tokenizer), 0
+    for example in two_hop_examples(6, 50):
+        turns = [(tokenizer.decode(prompt), tokenizer.decode(reply).removesuffix("<|im_end|>"))
+                 for prompt, reply in rows.trajectory(example, random.Random(0), good)]
+        assert len(turns) == STATING + 2
+        for _, reply in turns[:-1]:
+            assert len(vocabulary.encode_text(reply)) <= REPLY_TOKENS[agent]
+            assert agent == "memagent" or read_reply(reply).good
+        prompt, answer = turns[-1]
+        right += f"boxed{{{example.answer}}}" in answer
+        if agent == "rememr1" and good:
+            assert f"{example.name} {example.answer}" in prompt.split("Recall:")[-1].split("Memory:")[0]
+    assert least <= right / 50 <= most

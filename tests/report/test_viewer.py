@@ -27,25 +27,19 @@ from mem_agent.tests.helpers.traces import (
     write_small_results,
     write_small_run,
 )
-from mem_agent.traces.trace import Trace, TraceDocument, TraceTurn, line_of
+from mem_agent.traces.trace import Trace, TraceDocument, TraceTurn
 
 # --- facts ----------------------------------------------------------------------------------------------------------
 
-PLACES = [
+
+@pytest.mark.parametrize(("text", "gold", "found"), [
     ("Ann's box is of Silver, they said.", "silver", ["Silver"]),
-    ("silver and silver", "silver", ["silver", "silver"]),
-    ("silvery", "silver", []),
-    ("in the U.S. of A.", "US", ["U.S"]),
-    ("the tower of\nthe big ben", "Big Ben", ["big ben"]),
-    ("Tower of London", "the tower", ["Tower"]),
-    ("vitamin A helps", "A", ["A"]),
-    ("the 1,000 men", "1000", ["1,000"]),
-    ("so \\boxed{big Ben}.", "Big Ben", ["big Ben"]),
+    ("silver and silver", "silver", ["silver", "silver"]), ("silvery", "silver", []),
+    ("in the U.S. of A.", "US", ["U.S"]), ("Tower of London", "the tower", ["Tower"]),
+    ("the tower of\nthe big ben", "Big Ben", ["big ben"]), ("vitamin A helps", "A", ["A"]),
+    ("the 1,000 men", "1000", ["1,000"]), ("so \\boxed{big Ben}.", "Big Ben", ["big Ben"]),
     ("我住在东京都", "东京", ["东京"]),
-]
-
-
-@pytest.mark.parametrize(("text", "gold", "found"), PLACES)
+])
 def test_an_accepted_answer_is_found_where_it_stands(text, gold, found):
     assert [text[start:end] for start, end in gold_spans(text, facts_of([gold]))] == found
 
@@ -81,19 +75,15 @@ def test_an_answer_that_two_changes_make_up_is_marked_in_both():
 # --- groups ---------------------------------------------------------------------------------------------------------
 
 
-def test_groups_are_in_the_order_of_numbers_and_siblings_of_samples(tmp_path):
+def test_groups_are_in_the_order_of_numbers_siblings_of_samples_and_the_later_line_counts(tmp_path):
     document, first, second, third = group_of()
-    file = write(tmp_path, "x", [*group_of(name="100"), document, third, second, first, *group_of(name="9")])
-    groups = groups_of(file / "trajectories" / "x.jsonl")
+    later = replace(first, prediction="later")
+    write(tmp_path, "x", [*group_of(name="100"), document, third, second, first, later, *group_of(name="9")])
+    groups = groups_of(tmp_path / "trajectories" / "x.jsonl")
     assert [group.name for group in groups] == ["9", "41", "100"]
+    assert groups[1].first.prediction == "later"
     assert [sibling.trace.sample for sibling in groups[1].siblings] == [0, 1, 2]
-
-
-def test_of_two_lines_of_one_trajectory_the_later_counts(tmp_path):
-    document, first, *_ = group_of()
-    write(tmp_path, "x", [document, first, replace(first, prediction="later")])
-    (group,) = groups_of(tmp_path / "trajectories" / "x.jsonl")
-    assert [sibling.trace.prediction for sibling in group.siblings] == ["later"]
+    assert sorted(["q10", "q2", "q", "7"], key=natural) == ["7", "q", "q2", "q10"]
 
 
 @pytest.mark.parametrize(("pieces", "log_probs", "known"), [
@@ -101,19 +91,14 @@ def test_of_two_lines_of_one_trajectory_the_later_counts(tmp_path):
     (("a", "😀b"), (-0.1, None), 0),
 ], ids=["all", "none kept", "other text", "too few", "no number"])
 def test_tokens_are_shown_where_they_are_the_reply(pieces, log_probs, known):
-    turn = TraceTurn(kind="final", reply="a😀b", pieces=pieces, log_probs=log_probs)
-    assert len(log_probs_of(turn)) == known
+    assert len(log_probs_of(TraceTurn(kind="final", reply="a😀b", pieces=pieces, log_probs=log_probs))) == known
 
 
-def test_a_turn_without_a_shown_memory_is_compared_with_the_one_before():
+def test_a_sibling_knows_its_memory_before_a_turn_and_how_good_it_is():
     turns = (TraceTurn(kind="memory", memory="a"), TraceTurn(kind="memory", memory="b"),
              TraceTurn(kind="memory", shown_memory="x", memory="c"))
-    sibling = Sibling(Trace(id="1", turns=turns), None)
-    assert [sibling.before(at) for at in range(3)] == ["", "a", "x"]
-
-
-def test_a_trajectory_is_judged_by_its_tasks_metric():
-    trace = Trace(id="1", scores={"medium": 1.0, "strict": 0.0}, accuracy=0.5, reward=0.1)
+    trace = Trace(id="1", turns=turns, scores={"medium": 1.0, "strict": 0.0}, accuracy=0.5, reward=0.1)
+    assert [Sibling(trace, None).before(at) for at in range(3)] == ["", "a", "x"]
     assert Sibling(trace, None).worth == 1.0 and Sibling(replace(trace, scores={}), None).worth == 0.5
     assert Sibling(replace(trace, scores={}, accuracy=None), None).worth == 0.1
 
@@ -124,7 +109,9 @@ def test_places_have_an_order_and_a_name():
     assert labels == ["rollout 3", "length 50", "length 50 after rollout 3", "trajectories"]
     lengths = sorted(Place.of(Trace(id="", length=n)) for n in ("200", "50", "qa_1_50"))
     assert [place.length for place in lengths] == ["qa_1_50", "50", "200"]
-    assert sorted(["q10", "q2", "q", "7"], key=natural) == ["7", "q", "q2", "q10"]
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
 
 
 def parts_of(folder):
@@ -135,19 +122,15 @@ def parts_of(folder):
     return index, parts, page
 
 
-def test_a_document_that_siblings_of_two_rollouts_read_is_in_the_page_once(tmp_path):
-    write(tmp_path, "rollout_000001", group_of(1))
-    write(tmp_path, "rollout_000002", group_of(2))
-    index, parts, _ = parts_of(tmp_path)
+def test_documents_are_in_the_page_once_by_their_content(tmp_path):
+    for number in (1, 2):
+        write(tmp_path / "run", f"rollout_00000{number}", group_of(number))
+    index, parts, _ = parts_of(tmp_path / "run")
     assert index["groups"][0]["documents"] == index["groups"][1]["documents"] and len(parts) == 1 + 2
-
-
-def test_siblings_name_their_documents_by_content(tmp_path):
     records = []
     for at, section in enumerate(("one", "two", "one")):
         records += [TraceDocument(id="d", sections=(section,)), Trace(id=f"{at}", group="g", document="d", sample=at)]
-    write(tmp_path, "50", records)
-    index, parts, _ = parts_of(tmp_path)
+    index, parts, _ = parts_of(write(tmp_path / "results", "50", records))
     (group,) = index["groups"]
     assert [sibling["document"] for sibling in group["siblings"]] == [0, 1, 0]
     assert [parts[at] for at in group["documents"]] == [["one"], ["two"]]
@@ -165,9 +148,6 @@ def test_what_the_page_draws_is_computed_for_it(tmp_path):
     assert drawn["events"] == ["entered"] and drawn["tokens"] == [[3, 6], [10, 25]]
 
 
-# --- the page -------------------------------------------------------------------------------------------------------
-
-
 def test_texts_stand_in_the_page_as_data_alone(tmp_path):
     index, parts, page = parts_of(write(tmp_path / "<script>run", "rollout_000012", hostile_group()))
     assert index["groups"][0]["question"] == HOSTILE and HOSTILE in [text for text, _ in parts[1]["strings"]]
@@ -178,48 +158,56 @@ def test_texts_stand_in_the_page_as_data_alone(tmp_path):
     assert policy.startswith("default-src 'none'") and "http" not in page.replace("http-equiv", "")
 
 
-def test_the_command_writes_beside_the_trajectories_or_where_it_is_told(tmp_path, capsys):
-    folder = write_small_results(tmp_path / "results")
-    assert view([str(folder)]) == 0 and view([str(folder), "--output", str(tmp_path / "new" / "x.html")]) == 0
-    assert capsys.readouterr().out.split() == [str(folder / "view.html"), str(tmp_path / "new" / "x.html")]
-    assert (folder / "view.html").read_bytes() == (tmp_path / "new" / "x.html").read_bytes()
-    assert view([str(tmp_path)]) == 1
-    assert "no trajectories" in capsys.readouterr().err
-
-
-# --- the terminal ---------------------------------------------------------------------------------------------------
+# --- the commands ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def shown(tmp_path, capsys):
-    folders = {"run": write_small_run(tmp_path / "run"), "results": write_small_results(tmp_path / "results")}
+def told(tmp_path, capsys):
+    """``told(command, folder, *arguments)``: exit code, output, and error line."""
+    folders = {"run": write_small_run(tmp_path / "run"), "results": write_small_results(tmp_path / "results"),
+               "others": write(tmp_path / "others", "rollout_000012", other_agents()),
+               "empty": write(tmp_path / "empty", "rollout_000003", []), "none": tmp_path}
 
-    def run_show(folder, *arguments):
-        code = show([str(folders[folder]), *arguments])
-        return code, capsys.readouterr()
+    def run(command, folder, *arguments):
+        code = command([str(folders[folder]), *arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
 
-    return run_show
+    return run
 
 
-def test_show_lists_the_newest_rollout(shown):
-    code, printed = shown("run")
-    lines = printed.out.splitlines()
+def test_view_writes_beside_the_trajectories_or_where_it_is_told(told, tmp_path):
+    assert told(view, "results") == (0, f"{tmp_path / 'results' / 'view.html'}\n", "")
+    assert told(view, "results", "--output", str(tmp_path / "new" / "x.html"))[0] == 0
+    assert (tmp_path / "results" / "view.html").read_bytes() == (tmp_path / "new" / "x.html").read_bytes()
+
+
+def test_show_lists_the_newest_rollout(told, tmp_path):
+    write(tmp_path / "run", "rollout_000013", [])  # the newest that has one
+    code, out, _ = told(show, "run")
+    lines = out.splitlines()
     assert code == 0 and lines[0] == "rollout 12: 4 questions; --question ID prints one"
     assert lines[1] == "  9  0.00 1.00 EngineError  Which metal is Ann's box of?"
     assert [line.split()[0] for line in lines[1:]] == ["9", "41", "100", "666"]
 
 
-def test_show_prints_a_trajectory_that_a_pipe_can_read(shown):
-    code, printed = shown("run", "--question", "41")
-    out = printed.out
-    assert code == 0 and "\x1b" not in out
-    assert "rollout 12, question 41, sample 0" in out and "accepted  silver / the Argentum" in out
-    assert "section 2  Ann's box is of <<Silver>>, they said." in out
-    assert "memory     Ann: metal {+<<silver>>+}" in out
-    assert "silver: turn 2 enters the memory, turn 4 is lost from the memory" in out
-    assert "the Argentum: stands nowhere" in out
-    assert "earned recall 0.5" in out and "log-prob mean" in out and "ended by length" in out
-    assert "reward    0, answer 0, length -0.125" in out and "siblings  0:0.00 1:1.00 2:EngineError" in out
+@pytest.mark.parametrize(("arguments", "said", "unsaid"), [
+    (("run", "--question", "41"), [
+        "rollout 12, question 41, sample 0", "accepted  silver / the Argentum",
+        "section 2  Ann's box is of <<Silver>>, they said.", "memory     Ann: metal {+<<silver>>+}",
+        "silver: turn 2 enters the memory, turn 4 is lost from the memory", "the Argentum: stands nowhere",
+        "earned recall 0.5", "log-prob mean", "ended by length", "reward    0, answer 0, length -0.125",
+        "siblings  0:0.00 1:1.00 2:EngineError"], ["\x1b"]),
+    (("results", "--length", "50", "--question", "7", "--sample", "1", "--turn", "5"), [
+        "answer     \\boxed{<<silver>>}", "turn 2 enters the memory, turn 5 is in the answer"], ["turn 4 of"]),
+    (("others", "--question", "recalls"), ["recalled   Ann keeps <<argentum>>", "section 3  Bo sleeps.",
+                                           "memory     Ann: [-metal-]{+<<argentum>>+}"], []),
+    (("others", "--question", "asked", "--whole"), ["prompt     What is of <<silver>>?"], []),
+    (("others", "--question", "empty"), ["outcome"], ["turn 1"]),
+])
+def test_show_prints_a_trajectory_that_a_pipe_can_read(told, arguments, said, unsaid):
+    code, out, _ = told(show, *arguments)
+    assert code == 0 and [text for text in said if text not in out] == [] == [text for text in unsaid if text in out]
 
 
 def test_show_finds_a_question_by_its_id_before_its_group(tmp_path, capsys):
@@ -232,67 +220,28 @@ def test_show_finds_a_question_by_its_id_before_its_group(tmp_path, capsys):
         assert f"is it {found}?" in capsys.readouterr().out
 
 
-def test_show_prints_one_turn_of_one_sibling(shown):
-    code, printed = shown("results", "--length", "50", "--question", "7", "--sample", "1", "--turn", "5")
-    assert code == 0 and "answer     \\boxed{<<silver>>}" in printed.out and "turn 4 of" not in printed.out
-    assert "turn 2 enters the memory, turn 5 is in the answer" in printed.out
-
-
-def test_show_prints_what_other_agents_kept(tmp_path, capsys):
-    folder = write(tmp_path, "rollout_000012", other_agents())
-    assert [show([str(folder), "--question", name, "--whole"]) for name in ("recalls", "asked", "empty")] == [0, 0, 0]
-    out = capsys.readouterr().out
-    assert "recalled   Ann keeps <<argentum>>" in out and "memory     Ann: [-metal-]{+<<argentum>>+}" in out
-    assert "section 3  Bo sleeps." in out and "prompt     What is of <<silver>>?" in out
-
-
-@pytest.mark.parametrize(("reply", "story"), [
-    ("\\boxed{silver}", "turn 1 is in the answer"), ("\\boxed{tin}", "turn 1 read, and not kept"),
+@pytest.mark.parametrize(("reply", "log_prob", "story"), [
+    ("\\boxed{silver}", -0.0004, "turn 1 is in the answer"), ("\\boxed{tin}", -1.0, "turn 1 read, and not kept"),
 ])
-def test_an_answer_straight_from_the_document_read_what_stands_there(tmp_path, capsys, reply, story):
-    turn = TraceTurn(kind="final", sections=(0,), reply=reply)
+def test_an_answer_straight_from_the_document_read_what_stands_there(tmp_path, capsys, reply, log_prob, story):
+    turn = TraceTurn(kind="final", sections=(0,), reply=reply, pieces=(reply,), log_probs=(log_prob,))
     trace = Trace(id="1", length="50", question_id="7", golds=("silver",), document="d", turns=(turn,))
     write(tmp_path, "50", [TraceDocument(id="d", sections=("Ann has silver.",)), trace])
     assert show([str(tmp_path), "--question", "7"]) == 0
-    assert capsys.readouterr().out.rstrip().endswith(f"\nsilver: {story}")
+    out = capsys.readouterr().out
+    assert out.rstrip().endswith(f"\nsilver: {story}") and f"lowest {'0.00' if log_prob > -1 else '-1.00'}" in out
 
 
-@pytest.mark.parametrize("content", [b"", line_of(TraceDocument(id="9f", sections=()))], ids=["none", "a document"])
-def test_files_without_a_trajectory_are_one_line(tmp_path, capsys, content):
-    write(tmp_path, "rollout_000003", [])
-    (tmp_path / "trajectories" / "rollout_000003.jsonl").write_bytes(content)
-    for command in (view, show):
-        assert command([str(tmp_path)]) == 1
-        error = capsys.readouterr().err
-        assert "hold no trajectory" in error and error.count("\n") == 1
-
-
-def test_the_newest_rollout_is_the_newest_that_has_one(tmp_path, capsys):
-    write(tmp_path, "rollout_000002", [Trace(id="2-0-0", rollout=2, question_id="7")])
-    write(tmp_path, "rollout_000003", [])
-    assert show([str(tmp_path)]) == 0 and capsys.readouterr().out.startswith("rollout 2: 1 question")
-
-
-WRONG = [
-    (("run", "--rollout", "5"), "no rollout 5? --rollout or --length names one of: rollout 0, rollout 12"),
-    (("results",), "which length? --rollout or --length names one of: length 50, length 200"),
-    (("results", "--length", "7"), "no length 7?"),
-    (("run", "--question", "8"), "rollout 12: no question '8'; there are: 9, 41, 100, 666"),
-    (("run", "--question", "41", "--sample", "7"), "no sample 7; there are: 0, 1, 2"),
-    (("run", "--question", "41", "--turn", "9"), "12-41-0: no turn 9; there are 1 to 5"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "line"), WRONG)
-def test_what_is_not_there_is_named_with_what_is(shown, arguments, line):
-    code, printed = shown(*arguments)
-    assert code == 1 and line in printed.err and printed.err.count("\n") == 1 and not printed.out
-
-
-def test_show_gives_a_sure_token_no_sign(tmp_path, capsys):
-    document, trace, *_ = group_of()
-    sure = replace(trace.turns[-1], log_probs=(-0.0004,) * len(trace.turns[-1].pieces))
-    write(tmp_path, "rollout_000012", [document, replace(trace, turns=(sure,))])
-    assert show([str(tmp_path), "--question", "41"]) == 0
-    assert "log-prob mean 0.00, lowest 0.00" in capsys.readouterr().out
-
+@pytest.mark.parametrize(("command", "arguments", "line"), [
+    (view, ("none",), "no trajectories"), (view, ("empty",), "hold no trajectory"),
+    (show, ("empty",), "hold no trajectory"),
+    (show, ("run", "--rollout", "5"), "no rollout 5? --rollout or --length names one of: rollout 0, rollout 12"),
+    (show, ("results",), "which length? --rollout or --length names one of: length 50, length 200"),
+    (show, ("results", "--length", "7"), "no length 7?"),
+    (show, ("run", "--question", "8"), "rollout 12: no question '8'; there are: 9, 41, 100, 666"),
+    (show, ("run", "--question", "41", "--sample", "7"), "no sample 7; there are: 0, 1, 2"),
+    (show, ("run", "--question", "41", "--turn", "9"), "12-41-0: no turn 9; there are 1 to 5"),
+])
+def test_what_is_not_there_is_named_with_what_is(told, command, arguments, line):
+    code, out, error = told(command, *arguments)
+    assert code == 1 and line in error and error.count("\n") == 1 and not out

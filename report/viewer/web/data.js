@@ -40,18 +40,15 @@ function rangesOf(places) {
   return ranges;
 }
 
-// What comes twice in a rollout or among samples has a name of its own in addresses.
+// A question that a place has twice goes by the number of its group.
 function addressOf(index, shown) {
   const line = index.groups[shown.group];
   const place = index.places[line.place];
   const fields = new URLSearchParams();
   if (place.rollout !== null) fields.set("rollout", place.rollout);
   if (place.length !== null) fields.set("length", place.length);
-  fields.set("question", line.name);
-  if (index.again.has(`${line.place} ${line.name}`)) fields.set("group", line.group);
-  const { sample } = line.siblings[shown.sibling];
-  fields.set("sample", sample);
-  if (line.siblings.findIndex((one) => one.sample === sample) !== shown.sibling) fields.set("sibling", shown.sibling + 1);
+  fields.set("question", index.again.has(`${line.place} ${line.name}`) ? line.group : line.name);
+  fields.set("sample", line.siblings[shown.sibling].sample);
   if (shown.turn !== null) fields.set("turn", shown.turn + 1);
   if (shown.view !== "turns") fields.set("view", shown.view);
   return `#${fields}`;
@@ -74,14 +71,12 @@ function shownAt(index, address) {
   }
   const asked = fields.get("question");
   const fits = (line) => ["rollout", "length"].every((key) =>
-    !fields.has(key) || String(index.places[line.place][key]) === fields.get(key)) &&
-    (!fields.has("group") || line.group === fields.get("group"));
+    !fields.has(key) || String(index.places[line.place][key]) === fields.get(key));
   // Ids first: a group's number may be another question's id.
   const found = [(line) => asked === null || line.name === asked, (line) => line.group === asked]
     .map((named) => index.groups.findIndex((line) => fits(line) && named(line))).find((at) => at >= 0) ?? -1;
   const line = index.groups[Math.max(0, found)];
-  const sibling = fields.has("sibling") ? Number(fields.get("sibling")) - 1
-    : line.siblings.findIndex((one) => String(one.sample) === fields.get("sample"));
+  const sibling = line.siblings.findIndex((one) => String(one.sample) === fields.get("sample"));
   const shown = { group: Math.max(0, found), sibling: line.siblings[sibling] ? sibling : 0, turn: null,
     view: fields.get("view") === "siblings" ? "siblings" : "turns" };
   const turn = Number(fields.get("turn"));

@@ -12,7 +12,6 @@ const KEYS = [
   ["d", null, "memories with what changed, or plain", (page) => page.toggle("difference")],
   ["t", null, "tokens shaded by their probability, or plain", (page) => page.toggle("shading")],
   ["/", null, "search; Enter searches all texts", (page) => page.focusSearch()],
-  ["l", null, "light or dark", (page) => page.toggleTheme()],
   ["?", null, "this list; Escape closes it", (page) => page.toggleKeys()],
 ];
 
@@ -193,12 +192,6 @@ class Page {
     this.redraw();
   }
 
-  toggleTheme() {
-    const { dataset } = document.documentElement;
-    const dark = dataset.theme ? dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    dataset.theme = dark ? "light" : "dark";
-  }
-
   toggleKeys() {
     const dialog = document.getElementById("keys");
     if (dialog.open) dialog.close();
@@ -231,7 +224,6 @@ function listenToKeys(page) {
 part("index").then(async (index) => {
   const page = new Page(index);
   listenToKeys(page);
-  document.getElementById("theme").addEventListener("click", () => page.toggleTheme());
   document.getElementById("help").addEventListener("click", () => page.toggleKeys());
   document.getElementById("open-questions").addEventListener("click", (event) => {
     const open = document.getElementById("questions").classList.toggle("open");
