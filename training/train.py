@@ -42,7 +42,7 @@ from typing import Any
 
 from ..checkpoints import hf_model
 from ..checkpoints.folders import newest_of_run, number_of
-from ..checkpoints.model_card import add_push_arguments, check_push, push
+from ..checkpoints.model_card import add_push_arguments, push
 from ..checkpoints.precision import with_train_dtype
 from ..config import Config, ConfigError, load_yaml, write_settings
 from ..data.training_file import DataSource
@@ -272,8 +272,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     start_logging()
     stop_on_signals()
-    if options.push_to_hub and is_rank_zero():
-        check_push(options.push_to_hub)
     with pocket_profile() if is_rank_zero() else nullcontext():
         config = checked(load_yaml(options.config) if options.config else Config.from_env())
         if options.check:
