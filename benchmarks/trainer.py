@@ -1,15 +1,17 @@
-"""The trainer on tries against the trainer on rows, on one thread.
+"""The trainer on tries against the trainer on rows, on one thread; bfloat16 against float32.
 
 The pocket model trains the rows of two rollouts of the pocket run. ``pocket_rows.json.gz`` has the converter's columns
 of its first rollout (starting weights; siblings say different things) and of its last (trained weights; they mostly
 say the same), recorded with the pack's own hooks, engine and router: 64 trajectories in groups of 8 each. A model of
 27M random weights trains made-up groups of the published shape. A ratio compares two trainers of one process that take
-turns; a step holds forward and backward pass, clipping and AdamW.
+turns; a step holds forward and backward pass, clipping and AdamW. SmolLM2-135M's shape is trained in bfloat16 and in
+float32 on all cores, where the processor multiplies bfloat16 faster.
 """
 
 from __future__ import annotations
 
 import gzip
+import os
 import random
 import tempfile
 from collections.abc import Callable
@@ -19,15 +21,22 @@ import orjson
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from ..checkpoints.precision import FASTER_BY, product_rate
 from ..config import Config
 from ..training.rows import TrainRow, rows_from_train_data
 from ..training.trainer import Trainer
-from .outcome import Outcome, cpu_seconds, ratios
+from .outcome import Outcome, cpu_seconds, ratios, wall_seconds
 
 NAME = "trainer"
 POCKET = Path(__file__).parents[1] / "pocket" / "start"
 FIRST, LAST = "first", "last"
-CHUNK, MEMORY, VOCABULARY = 640, 128, 4096
+CHUNK, MEMORY = 640, 128
+SHAPES: dict[str, dict[str, int]] = {
+    "27M": {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
+            "intermediate_size": 1536, "vocab_size": 4096},
+    "135M": {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,
+             "intermediate_size": 1536, "vocab_size": 49152},  # SmolLM2-135M's
+}
 
 
 def measure(quick: bool = False) -> list[Outcome]:
@@ -36,12 +45,12 @@ def measure(quick: bool = False) -> list[Outcome]:
     if not quick:
         lines += pocket_lines(LAST, None, None, 5)
     with tempfile.TemporaryDirectory() as folder:
-        config = Qwen3Config(hidden_size=512, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=4,
-                             intermediate_size=1536, vocab_size=VOCABULARY, head_dim=64, tie_word_embeddings=True)
-        Qwen3ForCausalLM(config).save_pretrained(folder)
+        for shape in SHAPES:
+            config = Qwen3Config(**SHAPES[shape], head_dim=64, tie_word_embeddings=True, max_position_embeddings=8192)
+            Qwen3ForCausalLM(config).save_pretrained(f"{folder}/{shape}")
         for siblings, target, rounds in ((8, 2.5, 3), (16, 3.2, 2)):
-            lines += group_lines(folder, siblings, target, 1 if quick else rounds)
-    return lines
+            lines += group_lines(f"{folder}/27M", siblings, target, 1 if quick else rounds)
+        return lines + bfloat16_lines(f"{folder}/135M", 1 if quick else 3)
 
 
 def pocket_lines(rollout: str, target: float | None, target_of_passes: float | None, rounds: int) -> list[Outcome]:
@@ -59,12 +68,34 @@ def pocket_lines(rollout: str, target: float | None, target_of_passes: float | N
 
 
 def group_lines(model: str, siblings: int, target: float, rounds: int) -> list[Outcome]:
-    rows = group_rows(siblings)
+    rows = group_rows(siblings, SHAPES["27M"]["vocab_size"])
     config = Config(hf_ckpt=model, kl_coef=0.0, lr=0.0, max_tokens_per_gpu=8192)
     old = [row.log_probs for row in rows]
     tries, plain = Trainer(config), Trainer(config, share=False)
     return _lines(f"update, 27M, G {siblings}, chunk {CHUNK}, memory {MEMORY}", rows, target, rounds,
                   lambda: tries.train_step(rows, old), lambda: plain.train_step(rows, old))
+
+
+def bfloat16_lines(model: str, rounds: int) -> list[Outcome]:
+    what = "135M, bfloat16 against float32"
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    times = product_rate(torch.bfloat16) / product_rate(torch.float32)
+    if times < FASTER_BY:
+        note = f"this processor multiplies bfloat16 at {times:.2f} of float32's rate"
+        return [Outcome(NAME, f"update, {what}", target=3.0, note=note)]
+    rows = group_rows(2, SHAPES["135M"]["vocab_size"])
+    old = [row.log_probs for row in rows]
+    config = Config(hf_ckpt=model, kl_coef=0.0, lr=0.0, max_tokens_per_gpu=8192, train_dtype="float32")
+    plain, half = Trainer(config), Trainer(config.replace(train_dtype="bfloat16"))
+    found = []
+    for name, target, call in (("update", 3.0, lambda trainer: trainer.train_step(rows, old)),
+                               ("log-probs", None, lambda trainer: trainer.log_probs(rows))):
+        for trainer in (plain, half):
+            call(trainer)
+        values = ratios(lambda call=call: wall_seconds(lambda: call(plain)),
+                        lambda call=call: wall_seconds(lambda: call(half)), rounds)
+        found.append(Outcome(NAME, f"{name}, {what}", values, target=target))
+    return found
 
 
 def _lines(what: str, rows: list[TrainRow], target: float | None, rounds: int, tries: Callable[[], object],
@@ -89,13 +120,13 @@ def pocket_rows(rollout: str) -> list[TrainRow]:
     return rows_from_train_data(orjson.loads(gzip.decompress(packed))[rollout])
 
 
-def group_rows(siblings: int) -> list[TrainRow]:
+def group_rows(siblings: int, vocabulary: int) -> list[TrainRow]:
     """One memory turn of a group, section first: 112 tokens of instruction and question and the chunk, which all
     share, then each one's own memory, 20 tokens that are everybody's, and a reply as long as the memory."""
     draw = random.Random(0)
 
     def tokens(count: int) -> list[int]:
-        return draw.choices(range(VOCABULARY), k=count)
+        return draw.choices(range(vocabulary), k=count)
 
     shared = tokens(112 + CHUNK)
     return [

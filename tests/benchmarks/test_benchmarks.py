@@ -73,7 +73,7 @@ def test_ideal_prefill(requests, computed):
 
 
 def test_rows_of_the_trainer():
-    rows = group_rows(8)
+    rows = group_rows(8, 4096)
     assert {len(row.tokens) for row in rows} == {112 + 640 + 128 + 20 + 128}
     assert len({tuple(row.tokens[:752]) for row in rows}) == 1
     assert len({tuple(row.tokens[752:880]) for row in rows}) == 8
