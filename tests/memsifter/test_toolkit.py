@@ -82,10 +82,10 @@ def test_a_ranker_names_sessions_and_similarity_the_rest(opened):
 
 def test_the_answer_is_from_the_best_that_fit_in_the_order_of_time(opened):
     chat = Says("<think>?</think> <answer>Lyon</answer>")
-    sifter = opened(chat=chat, ranker=Says("<ranking>3,2,1,0</ranking>"), input_tokens=200)
+    sifter = opened(chat=chat, ranker=Says("<ranking>3,2,1,0</ranking>"), input_tokens=400)
     ids = filled(sifter, [*TALKS, "moved " * 300])  # which has no room
     answer = sifter.answer("Where have I moved to?", k=3)
-    assert (answer.text, answer.shown) == ("Lyon", (ids[1], ids[2])) and answer.tokens <= 200
+    assert (answer.text, answer.shown) == ("Lyon", (ids[1], ids[2])) and answer.tokens <= 400
     assert [one.id for one in answer.ranked] == [ids[3], ids[2], ids[1]]
     assert chat.asked[0].index("Lyon") < chat.asked[0].index("dinner") and "Graz" not in chat.asked[0]
 
