@@ -68,7 +68,7 @@ GROUPS = {
     "memsifter": ("session-embedding", "session-ranking", "chat-infer", "sifter-table", "curriculum"),
     "develop": ("config", "bench"),
 }
-"""What the help lists. The rest are steps that a script or one of these takes, or variants of it: callable, not listed."""
+"""What the help lists. The others are steps that a script or one of these takes, or variants: callable, not listed."""
 EXTRAS = {
     "ask": ("chardetng_py", "inscriptis", "lxml", "mammoth", "pypdf"),
     "serve": ("prometheus_client",),
