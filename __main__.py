@@ -27,7 +27,7 @@ from .system.recipe import use_recipe
 COMMANDS = {
     "train": ("training.train", "train with the embedded host: evaluate, train, convert, evaluate, compare"),
     "launch": ("launch.launch", "train in slime or vime"),
-    "eval": ("eval_ruler_hqa", "evaluate a model that a server has; tables and comparisons of results"),
+    "eval": ("eval_ruler_hqa", "evaluate a model, on engines of its own or at a server; tables and comparisons"),
     "serve": ("asking.serve", "an OpenAI-compatible endpoint: any chat client asks a memory agent about documents"),
     "serve-engines": ("serving.serve_engines", "engines with a model behind a router, for evaluation"),
     "rehearse": ("rehearsal.rehearse", "a job of slime or vime in small, on this machine's CPU"),
@@ -59,6 +59,16 @@ COMMANDS = {
     "pocket": ("pocket.prepare", "data of the small demonstration"),
 }
 """Name -> its module in the package, and what it does."""
+GROUPS = {
+    "train": ("train", "convert", "card"),
+    "data": ("prepare", "prepare-math", "prepare-sessions", "templates", "ruler"),
+    "evaluate": ("eval",),
+    "look": ("report", "view", "show"),
+    "use": ("ask", "serve", "serve-engines"),
+    "memsifter": ("session-embedding", "session-ranking", "chat-infer", "sifter-table", "curriculum"),
+    "develop": ("config", "bench"),
+}
+"""What the help lists. The others are steps that a script or one of these takes, or variants: callable, not listed."""
 EXTRAS = {
     "ask": ("chardetng_py", "inscriptis", "lxml", "mammoth", "pypdf"),
     "serve": ("prometheus_client",),
@@ -79,7 +89,7 @@ def main(argv: list[str] | None = None) -> int:
         print(usage(), file=sys.stdout if name else sys.stderr)
         return 0 if name else 2
     if name not in COMMANDS:
-        print(f"error: unknown command {name!r}; choose from: {', '.join(COMMANDS)}", file=sys.stderr)
+        print(f"error: unknown command {name!r}; see mem-agent --help", file=sys.stderr)
         return 2
     if name in ("prepare-rl-data", "curriculum") and os.environ.get("RECIPE", "").endswith((".yaml", ".yml")):
         os.environ.setdefault("DATA_RECIPE", os.environ.pop("RECIPE"))  # MemSifter's RECIPE is of data
@@ -118,8 +128,10 @@ def near_misses(names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def usage() -> str:
-    lines = [f"  {name:18}{what}" for name, (_, what) in COMMANDS.items()]
-    return "\n".join(["usage: mem-agent COMMAND [--help] ...", "", *lines])
+    lines = ["usage: mem-agent COMMAND [--help] ..."]
+    for group, names in GROUPS.items():
+        lines += ["", f"{group}:", *(f"  {name:19}{COMMANDS[name][1]}" for name in names)]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

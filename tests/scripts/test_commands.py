@@ -1,6 +1,7 @@
 """One entry for every command: its help, what is imported when, the environment of a process, and how errors end."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -64,7 +65,9 @@ def test_the_list_of_commands_imports_none_of_them():
            "try: runpy.run_module('mem_agent', run_name='__main__')\n" \
            "except SystemExit: print(*sys.modules, file=sys.stderr)"
     done = python("-c", code)
-    assert all(f"  {name} " in done.stdout for name in entry.COMMANDS)
+    listed = [name for names in entry.GROUPS.values() for name in names]
+    assert re.findall(r"^  (\S+)  ", done.stdout, re.MULTILINE) == listed
+    assert len(set(listed)) == len(listed) <= 22 and set(listed) < set(entry.COMMANDS)
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     assert "mem_agent" in loaded and loaded.isdisjoint({"torch", "transformers", "numpy", "yaml", "asyncio"})
 
