@@ -7,7 +7,7 @@ either did what it says or raises ``ControlError``; nothing here retries.
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,6 @@ class Server:
 
     url: str
     session: aiohttp.ClientSession
-    key: str = field(default="", repr=False)
-    """Of an engine (``engine_server.RequireKey``)."""
 
     async def answers(self, path: str, timeout_s: float = 10.0) -> bool:
         """Whether it answers 200. An engine whose process hangs can still look healthy."""
@@ -56,9 +54,8 @@ class Server:
     ) -> Any:
         """The answer's JSON; an empty object where it has no body."""
         where, timeout = f"{method} {self.url}{path}", aiohttp.ClientTimeout(timeout_s)
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         try:
-            request = self.session.request(method, self.url + path, json=body, timeout=timeout, headers=headers)
+            request = self.session.request(method, self.url + path, json=body, timeout=timeout)
             async with request as reply:
                 text = await reply.text()
         except (aiohttp.ClientError, OSError) as cause:

@@ -6,28 +6,14 @@ forked one has it already. vLLM spawns on CPU because a forked process inherits 
 fork comes before any were started, since a server has one OpenMP thread (``servers.engine_environment``). On CUDA,
 which cannot be used after a fork, vLLM's own server is started.
 
-``--worker-extension-cls mem_agent.serving.engine_server.PolicyReload`` reloads all weights, and ``--middleware
-mem_agent.serving.engine_server.RequireKey`` guards the control calls.
+``--worker-extension-cls mem_agent.serving.engine_server.PolicyReload`` reloads all weights.
 """
 
 from __future__ import annotations
 
 import gc
 import multiprocessing
-import os
-import secrets
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
-
-from ..rollout_client import GENERATE
-
-KEY_VARIABLE = "MEM_AGENT_ENGINE_KEY"
-OPEN = ("/health", "/ping", "/version", "/metrics", "/v1/models", "/v1/completions", "/v1/chat/completions", GENERATE)
-"""What the router and its clients call, for which no key is needed."""
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 class PolicyReload:
@@ -51,27 +37,6 @@ def repack_output_layer(model: Any) -> None:
     head = getattr(model, "lm_head", None)
     if head is not None and hasattr(head, "quant_method"):
         head.quant_method.process_weights_after_loading(head)
-
-
-class RequireKey:
-    """An ASGI application around vLLM's: 401 without the key of its fleet to everything that is not ``OPEN``.
-
-    vLLM's own ``--api-key`` guards ``/v1`` and generation, and leaves the control calls open, with which anybody could
-    pause an engine or load weights. The router cannot have a key: vllm-router 0.1.17 checks none.
-    """
-
-    def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
-        self._app = app
-        self._expected = f"Bearer {os.environ[KEY_VARIABLE]}".encode()
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        given = dict(scope.get("headers", ())).get(b"authorization", b"")
-        is_open = scope["type"] == "lifespan" or (scope["type"] == "http" and scope["path"] in OPEN)
-        if is_open or secrets.compare_digest(given, self._expected):
-            return await self._app(scope, receive, send)
-        assert scope["type"] == "http", "vLLM's control calls are HTTP"
-        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-type", b"text/plain")]})
-        await send({"type": "http.response.body", "body": b"this server's control calls need the key of its run\n"})
 
 
 def main() -> None:

@@ -29,7 +29,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Mapping
@@ -49,7 +48,6 @@ from ..system.ports import free_ports, is_free
 from ..system.processes import TERM_GRACE_S, ChildProcess, FleetError, ProcessError, wait_until_healthy
 from . import servers
 from .control import ADMIT_TIMEOUT_S, HUNG_TIMEOUT_S, ControlError, EngineClient, Server
-from .engine_server import KEY_VARIABLE
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +65,7 @@ class Engine:
     index: int
     process: ChildProcess
     client: EngineClient
-    """For control calls: nobody else has its key."""
+    """For control calls."""
     settled: bool = False
     """Serving, not somewhere inside a weight update."""
 
@@ -257,11 +255,11 @@ class Fleet:
         return port
 
     async def _start_engine(self, index: int) -> Engine:
-        port, key = self._new_port(), secrets.token_urlsafe(32)
+        port = self._new_port()
         command = servers.engine_command(self.config, self.model, port, self.device, index)
-        environment = servers.engine_environment(os.environ, self.device, index) | {KEY_VARIABLE: key}
+        environment = servers.engine_environment(os.environ, self.device, index)
         process = self._launch(f"engine-{index}", command, environment)
-        client = EngineClient(f"http://127.0.0.1:{port}", self._session, key)
+        client = EngineClient(f"http://127.0.0.1:{port}", self._session)
         try:
             await wait_until_healthy(process, partial(client.answers, "/health"), START_TIMEOUT_S)
             # A server can be healthy and die of its first request, as of a head size that its kernels lack.

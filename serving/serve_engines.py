@@ -12,13 +12,11 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_engine_length
 from ..config import ConfigError
 from ..system.cli import log_to_terminal, one_line_errors, port_number, run_stoppable
-from ..system.files import write_atomically
 from .fleet import Fleet
 from .servers import REQUEST_TIMEOUT_S
 
@@ -32,7 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", required=True, help="Hugging Face folder of the model")
     parser.add_argument("--num-engines", type=int, help="inference servers behind the router (default: NUM_ENGINES)")
     parser.add_argument("--port", type=port_number, default=0, help="the router's; 0: a free one (default)")
-    parser.add_argument("--url-file", type=Path, help="write the URL into this file when ready")
     options = parser.parse_args(argv)
     log_to_terminal(logging.INFO)
     model = local_folder(options.model, "--model")
@@ -43,24 +40,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = config.replace(num_engines=options.num_engines)
     config = with_engine_length(config, model, load_vocabulary(model, config.trust_remote_code), config.eval_mode)
     try:
-        run_stoppable(_serve(Fleet(config, model, port=options.port), options.url_file))
+        run_stoppable(_serve(Fleet(config, model, port=options.port)))
     except KeyboardInterrupt:
         return 0  # it serves until it is told to stop
 
 
-async def _serve(fleet: Fleet, url_file: Path | None) -> NoReturn:
+async def _serve(fleet: Fleet) -> NoReturn:
     """Run until cancelled."""
     async with fleet:
-        if url_file is not None:
-            write_atomically(url_file, f"{fleet.url}\n".encode())
-        try:
-            print(f"READY {fleet.url}", flush=True)
-            while True:
-                await asyncio.sleep(CHECK_EVERY_S)
-                await fleet.ensure_alive(REQUEST_TIMEOUT_S)
-        finally:
-            if url_file is not None:
-                url_file.unlink(missing_ok=True)
+        print(f"READY {fleet.url}", flush=True)
+        while True:
+            await asyncio.sleep(CHECK_EVERY_S)
+            await fleet.ensure_alive(REQUEST_TIMEOUT_S)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,6 @@ def engine_command(config: Config, model: Path, port: int, device: Device, index
         "--logprobs-mode", "processed_logprobs",
         "--generation-config", "vllm",
         "--worker-extension-cls", "mem_agent.serving.engine_server.PolicyReload",
-        "--middleware", "mem_agent.serving.engine_server.RequireKey",
         "--enable-prefix-caching", "--enable-prompt-tokens-details",
         *engine_options(config, device),
     ]

@@ -12,16 +12,13 @@ ignores SIGTERM, like a stuck engine core.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 
-OPEN = ("/health", "/inference/v1/generate")
 STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
 
 
@@ -68,14 +65,7 @@ def make_app(port: int, journal: Path, options: list[str]) -> web.Application:
         choice |= {"finish_reason": "stop", "weight_versions": versions}
         return web.json_response({"port": port, "version": state["version"], "choices": [choice]})
 
-    @web.middleware
-    async def needs_key(request: web.Request, handler: Any) -> web.StreamResponse:
-        key = os.environ.get("MEM_AGENT_ENGINE_KEY")
-        if key and request.path not in OPEN and request.headers.get("Authorization") != f"Bearer {key}":
-            return web.Response(status=401)
-        return await handler(request)
-
-    app = web.Application(middlewares=[needs_key])
+    app = web.Application()
     app.add_routes([web.get("/health", health), web.get("/weight_info", weight_info),
                     web.post("/inference/v1/generate", generate)])
     for call in ("pause", "resume", "collective_rpc", "update_weight_version", "reset_prefix_cache"):

@@ -15,7 +15,6 @@ from safetensors.torch import load_file
 
 from mem_agent.config import Config, ConfigError
 from mem_agent.serving import control, fleet, servers
-from mem_agent.serving.engine_server import KEY_VARIABLE, RequireKey
 from mem_agent.serving.fleet import Fleet
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
@@ -157,7 +156,7 @@ def test_engine_command_line_golden():
         "--host 127.0.0.1 --port 20001 --max-model-len 1024 "
         "--seed 4 --logprobs-mode processed_logprobs --generation-config vllm "
         "--worker-extension-cls mem_agent.serving.engine_server.PolicyReload "
-        "--middleware mem_agent.serving.engine_server.RequireKey --enable-prefix-caching "
+        "--enable-prefix-caching "
         "--enable-prompt-tokens-details --dtype float32 --max-num-seqs 64 --block-size 32 "
         "--enable-scale-out --disable-uvicorn-access-log "
         "--no-enable-chunked-prefill --max-num-batched-tokens 4096 --kv-cache-memory-bytes 1073741824 "
@@ -197,25 +196,3 @@ def test_engines_share_the_gpus_that_exist(monkeypatch, engines, visible, count,
     command = servers.engine_command(Config(num_engines=engines), Path("/models/m"), 20001, "cuda", 0)
     assert command[command.index("--gpu-memory-utilization") + 1] == share
     assert {"bfloat16", "vllm.entrypoints.openai.api_server"} < set(command) and "--enforce-eager" not in command
-
-
-# --- inside an engine ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("path", "header", "passed"), [
-    ("/pause", b"Bearer key", True), ("/pause", b"Bearer other", False), ("/pause", b"", False),
-    ("/health", b"", True),
-])
-def test_control_calls_need_the_key(monkeypatch, path, header, passed):
-    monkeypatch.setenv(KEY_VARIABLE, "key")
-    reached, sent = [], []
-
-    async def app(scope, receive, send):
-        reached.append(scope["path"])
-
-    async def send(message):
-        sent.append(message)
-
-    scope = {"type": "http", "path": path, "headers": [(b"authorization", header)]}
-    asyncio.run(RequireKey(app)(scope, None, send))
-    assert bool(reached) == passed and [m["status"] for m in sent if "status" in m] == ([] if passed else [401])

@@ -24,12 +24,12 @@ def test_serve_announces_its_url_and_stops_cleanly_on_sigterm(stubs, model, tmp_
         f"servers.engine_command = lambda c, m, port, d, i: [sys.executable, {str(STUB)!r}, str(port), "
         f"{str(stubs.journal)!r}, 'child']\n"
         f"Config.from_env = classmethod(lambda cls, *_, **__: cls(**{config!r}))\n"
-        f"sys.exit(serve_engines.main(['--model', {str(model)!r}, '--url-file', {str(tmp_path / 'url')!r}]))"
+        f"sys.exit(serve_engines.main(['--model', {str(model)!r}]))"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as serving:
         assert serving.stdout is not None
         ready = serving.stdout.readline().split()
-        assert ready[0] == "READY" and (tmp_path / "url").read_text().strip() == ready[1]
+        assert ready[0] == "READY"
         with urllib.request.urlopen(ready[1] + "/list_workers") as reply:
             assert len(json.load(reply)["urls"]) == 1
         children = [child.pid for child in psutil.Process(serving.pid).children()]
@@ -37,7 +37,6 @@ def test_serve_announces_its_url_and_stops_cleanly_on_sigterm(stubs, model, tmp_
         serving.terminate()
         assert serving.wait(HANGS_AFTER_S) == 0
     wait_for(lambda: all(group_members(g) == [] for g in children))
-    assert not (tmp_path / "url").exists()
 
 
 def test_a_bad_model_folder_or_port_is_one_line(model, tmp_path, capsys):
