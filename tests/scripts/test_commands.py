@@ -69,7 +69,7 @@ def test_the_list_of_commands_imports_none_of_them():
     assert re.findall(r"^  (\S+)  ", done.stdout, re.MULTILINE) == listed
     assert len(set(listed)) == len(listed) <= 22 and set(listed) < set(entry.COMMANDS)
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
-    assert "mem_agent" in loaded and loaded.isdisjoint({"torch", "transformers", "numpy", "yaml", "asyncio"})
+    assert "mem_agent" in loaded and loaded.isdisjoint({"torch", "transformers", "numpy", "yaml"})
 
 
 @pytest.mark.parametrize("command", [["-m", "mem_agent"], ["examples/mem_agent"], ["examples/another-name"]])
