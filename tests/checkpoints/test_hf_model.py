@@ -68,15 +68,16 @@ def test_the_environment_wins_over_the_model(model, env, chunk, line):
     assert config.mem_chunk_tokens == chunk and said == line.format(file, file)
 
 
-def test_a_server_takes_them_and_gets_the_length_that_they_need(model, monkeypatch, capsys):
+def test_a_server_takes_them_and_gets_the_length_that_they_need(model, monkeypatch, caplog):
     started = []
     monkeypatch.setattr(serve_engines, "Fleet", lambda config, *_, **__: started.append(config.engine_max_len))
     monkeypatch.setattr(serve_engines, "run_stoppable", lambda serving: serving.close())
+    caplog.set_level("INFO")
     for name, value in (("SEED", "1"), ("MEM_CHUNK_TOKENS", "300"), ("ENGINE_MAX_LEN", "2000")):
         monkeypatch.setenv(name, value)
         serve_engines.main(["--model", str(model)])
     assert started[0] < started[1] < started[2] == 2000
-    assert "settings from" in capsys.readouterr().err
+    assert "settings from" in caplog.text
 
 
 @pytest.mark.parametrize("name,place", [("AGENT", "{}/own.py:Own"), ("TASK", "qa,{}/own.py:Own")])

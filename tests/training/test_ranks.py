@@ -22,7 +22,7 @@ SMALL, LARGE = 2_500_000, 135_000_000
     (LARGE, 16, 24, {}, 2),  # more were not measured
     (LARGE, 2, 24, {"tp": 2}, 2), (LARGE, 4, 24, {"tp": 2}, 4),  # copies, halved
     (LARGE, 2, 8, {}, 1),  # two copies of 3 GiB would not leave half of it
-    (LARGE, 2, 24, {"rollout_batch_size": 1, "n_samples_per_prompt": 1}, 1),  # one trajectory has no two shares
+    (LARGE, 2, 24, {"global_batch_size": 1}, 1),  # one trajectory has no two shares
     (SMALL, 2, 24, {"train_procs": 3}, 3),
 ])
 def test_a_large_model_gets_a_second_copy_where_it_fits(parameters, cores, gib, settings, expected, monkeypatch):
