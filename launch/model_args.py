@@ -31,6 +31,10 @@ _OF_KIND = {"qwen3": ["--qk-layernorm"], "qwen2": ["--add-qkv-bias"], "llama": [
 _DENSE = ["--swiglu", "--use-rotary-position-embeddings", "--disable-bias-linear", "--group-query-attention",
           "--normalization", "RMSNorm"]
 
+SCALED = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+"""What ``--use-rope-scaling`` means: slime (624b824, ``model_provider.py``) passes GPTModel this flag and no factor, and
+these are the defaults of Megatron's ``RotaryEmbedding``."""
+
 
 @dataclass(frozen=True)
 class ModelSize:
@@ -68,18 +72,27 @@ def model_size(content: Mapping[str, Any]) -> ModelSize:
 
 
 def describe(content: Mapping[str, Any]) -> list[str]:
-    """Megatron's flags for a model. Raises ConfigError where its rotary positions are scaled in another way than
-    Llama 3's."""
+    """Megatron's flags for a model.
+
+    Raises:
+        ConfigError: its rotary positions are scaled, and not as ``--use-rope-scaling`` does; or its base is no number
+            that the flag can have.
+    """
     rotary, base = content.get("rope_scaling") or content.get("rope_parameters") or {}, content["rope_theta"]
     kind = rotary.get("rope_type", rotary.get("type", "default"))
-    if kind not in ("default", "llama3") or base != int(base):
-        raise ConfigError(f"HF_CKPT: Megatron has no rotary positions of type {kind!r} with base {base}")
+    told = {name: rotary.get(name) for name in SCALED}
+    if kind not in ("default", "llama3") or (kind == "llama3" and told != SCALED):
+        raise ConfigError(f"HF_CKPT: config.json scales rotary positions ({kind}, {told}); slime and vime tell "
+                          f"Megatron's model no numbers, so it can have none or Llama 3.1's ({SCALED}); HOST=local "
+                          "trains any llama3")
+    if base != int(base):
+        raise ConfigError(f"HF_CKPT: config.json has rope_theta={base}; Megatron's flag takes whole numbers")
     heads = content["num_attention_heads"]  # what transformers takes where config.json has none:
     default = {"num_key_value_heads": heads, "head_dim": content["hidden_size"] // heads, "rms_norm_eps": 1e-6}
     numbers = {flag: content.get(key) or default[key] for flag, key in CONFIG_KEYS.items()} | {
         "--rotary-base": int(base)}
     untied = [] if content.get("tie_word_embeddings") else ["--untie-embeddings-and-output-weights"]
-    scaled = ["--use-rope-scaling", "--rope-scaling-factor", str(rotary["factor"])] if kind == "llama3" else []
+    scaled = ["--use-rope-scaling"] if kind == "llama3" else []
     return [*_DENSE, *_OF_KIND[content["model_type"]], *untied,
             *(str(item) for pair in numbers.items() for item in pair), *scaled]
 

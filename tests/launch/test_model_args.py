@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mem_agent.config import ConfigError
-from mem_agent.launch.model_args import describe, flag_values, model_size, read_model_config
+from mem_agent.launch.model_args import SCALED, describe, flag_values, model_size, read_model_config
 from mem_agent.tests.helpers.fake_host import MODELS, ROTARY, make_model
 
 
@@ -46,15 +46,17 @@ def test_a_description_in_full(tmp_path):
      {"--rotary-base": "700000"}),
     ({"model_type": "llama", "head_dim": None, "num_key_value_heads": None},
      {"--kv-channels": "80", "--num-query-groups": "32"}),
-    ({"rope_scaling": {"rope_type": "llama3", "factor": 32.0}},
-     {"--use-rope-scaling": "", "--rope-scaling-factor": "32.0"}),
+    ({"rope_scaling": {"rope_type": "llama3"} | SCALED}, {"--use-rope-scaling": ""}),
 ])
 def test_what_a_config_says_or_leaves_out(changes, flags, tmp_path):
     assert flags.items() <= described(tmp_path, "qwen3-4b", **changes).items()
 
 
 @pytest.mark.parametrize("changes", [
-    {"model_type": "mixtral"}, {"rope_theta": 10000.5}, {"rope_parameters": {"rope_type": "linear", "factor": 2.0}},
+    {"model_type": "mixtral"}, {"rope_theta": 10000.5}, {"rope_parameters": {"rope_type": "linear", "factor": 8.0}},
+    {"rope_scaling": {"rope_type": "llama3"} | SCALED | {"factor": 32.0}},  # Llama 3.2's
+    {"rope_scaling": {"rope_type": "llama3"} | SCALED | {"low_freq_factor": 2.0}},
+    {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5} | SCALED | {"factor": 32.0}},
 ])
 def test_what_megatron_could_not_run_is_refused(changes, tmp_path):
     with pytest.raises(ConfigError, match="HF_CKPT"):
