@@ -32,7 +32,7 @@ _DENSE = ["--swiglu", "--use-rotary-position-embeddings", "--disable-bias-linear
           "--normalization", "RMSNorm"]
 
 SCALED = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-"""What ``--use-rope-scaling`` means: slime (624b824, ``model_provider.py``) passes GPTModel this flag and no factor, and
+"""What ``--use-rope-scaling`` means: slime (624b824, ``model_provider.py``) gives GPTModel this flag and no number;
 these are the defaults of Megatron's ``RotaryEmbedding``."""
 
 
