@@ -13,7 +13,9 @@ A row that cannot be read says so when its fields are asked for; what ends the r
 
 from __future__ import annotations
 
+import ast
 import csv
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -34,7 +36,9 @@ BATCH_ROWS = 16
 _LONGEST_CELL = 1 << 27
 _LIST_COLUMNS = frozenset({"answers", "answer_aliases", "paragraphs", "haystack_session_ids", "haystack_dates",
                            "answer_session_ids"})
-"""Columns of a CSV whose cells may hold a list as JSON; ``answer`` and ``context`` are always text."""
+"""Columns of a CSV whose cells may hold a list as JSON; ``context`` is always text."""
+_ANSWERS = frozenset({"answer", "answers", "answer_aliases", "golden_answers"})
+"""Columns whose cells may hold a list of texts in Python's form."""
 _SHOWN = 20
 """Bad rows that are named one by one."""
 
@@ -190,15 +194,30 @@ def _csv_rows(path: Path) -> Iterator[SourceRow]:
         for fields in rows:
             value: Any = BadRow("not as many cells as the first line names")
             if None not in fields and None not in fields.values():
-                value = {name.strip(): _cell(name.strip(), cell) for name, cell in fields.items()}
+                try:
+                    value = {name.strip(): _cell(name.strip(), cell) for name, cell in fields.items()}
+                except BadRow as error:
+                    value = error
             yield SourceRow(f"line {rows.line_num}", value)
 
 
 def _cell(name: str, text: str) -> Any:
-    """The text of a cell, or the list whose JSON text it is; None for an empty one."""
+    """The text of a cell, or the list that it holds as JSON, or as pandas writes one; None for an empty cell.
+
+    ::
+
+        ["Paris", "City of Paris"]     a list
+        ['Paris', 'City of Paris']     a list
+        ['Paris' 'City of Paris']      numpy's form, which Python would read as one text: a bad row
+    """
     if name in _LIST_COLUMNS and text.startswith("["):
         with suppress(ValueError):
             return orjson.loads(text)
+    if name in _ANSWERS and text.startswith(("['", '["')) and text.endswith("]"):
+        with suppress(ValueError, SyntaxError):
+            if not re.search(r"""['"]\s+['"]""", text):
+                return ast.literal_eval(text)
+        raise BadRow(f"{name} looks like a list and cannot be read; write it as JSON: [\"Paris\", \"City of Paris\"]")
     return text or None
 
 

@@ -40,6 +40,21 @@ def test_one_object_an_original_squad_file_and_parquet(tmp_path, indent):
     assert fields(tmp_path / "a.parquet") == ROWS * 40
 
 
+@pytest.mark.parametrize(("cell", "read"), [
+    ("['Paris', 'City of Paris']", ["Paris", "City of Paris"]), ('["Paris", "O\'Hare"]', ["Paris", "O'Hare"]),
+    ("""['Paris', "O'Hare"]""", ["Paris", "O'Hare"]), ("[0, 1)", "[0, 1)"), ("[sic] Paris", "[sic] Paris"),
+    ("['Paris' 'City of Paris']", None), ("['Paris', Rome]", None), ("['Paris'\n 'Rome']", None),
+])
+def test_a_list_that_went_through_a_csv_is_a_list_or_a_bad_row(tmp_path, cell, read):
+    quoted = cell.replace('"', '""')
+    path = write(tmp_path / "a.csv", f'question,answer\nQ?,"{quoted}"\n')
+    if read is None:
+        with pytest.raises(BadRow, match="answer"):
+            fields(path)
+    else:
+        assert fields(path) == [{"question": "Q?", "answer": read}]
+
+
 def test_a_csv_has_texts_and_lists_where_lists_belong(tmp_path):
     text = ('question, answers,context\r\n"Who, ""then""?","[""Ann"", ""Eve""]","Ann is.\r\nShe was."\r\n'
             '\r\nÜ?,"[no",\r\nW?,x,"[""a"", ""b""]"\r\n')
