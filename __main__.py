@@ -8,7 +8,7 @@ list of commands appears at once.
 from __future__ import annotations
 
 if not __package__:
-    from _bootstrap import run_in_package
+    from __init__ import run_in_package
 
     run_in_package(__file__)
 

@@ -29,9 +29,8 @@ from .config import Config, ConfigError
 from .data.training_file import DataSource
 from .evaluation.endpoint import Api, EvalEndpoint, frame_of
 from .hooks.host import embedded_args
-from .hooks.reader import reader_for
+from .hooks.reader import question_of, reader_for, row_of, task_of
 from .hooks.sample import Record, Sample
-from .hooks.task_row import question_of, row_of, task_of
 from .rollout_client import Dialect, close_clients
 from .system.plugins import shell_words
 

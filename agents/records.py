@@ -7,6 +7,7 @@ when the trajectory is complete.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -146,12 +147,13 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request with its generation."""
+    """One request with its generation: ``tokens`` is a training row, of which every sampled token is trained."""
 
     kind: TurnKind
     prompt_ids: list[int]
     response_ids: list[int]
     log_probs: list[float]
+    """One for each of ``response_ids``."""
     stop: StopReason
     weight_version: str = ""
     cached_tokens: int | None = None
@@ -161,6 +163,14 @@ class Turn:
     recalled: tuple[int, ...] = ()
     told: bool = False
     """These three as in its ``TurnRequest``."""
+    state_rewards: Mapping[str, float] | None = None
+    """What it earned by itself, by name; None where turns earn nothing (an agent's ``turn_rewards``)."""
+    weight: float = 1.0
+    """Factor of its advantage (an agent's ``turn_weights``)."""
+
+    @property
+    def tokens(self) -> list[int]:
+        return [*self.prompt_ids, *self.response_ids]
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,9 +51,8 @@ from ..checkpoints.hf_model import load_vocabulary, with_engine_length
 from ..config import Config
 from ..evaluation.endpoint import KEY, connect
 from ..hooks.host import evaluation_sampling, sampling_of
-from ..hooks.reader import reader_for
+from ..hooks.reader import question_of, reader_for, task_by_name
 from ..hooks.sample import Sample
-from ..hooks.task_row import question_of, task_by_name
 from ..rollout import run_trajectory
 from ..rollout_client import NO_ANSWER, Dialect, Endpoint, How, client_for
 from ..system.processes import FleetError

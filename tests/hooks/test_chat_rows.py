@@ -8,8 +8,8 @@ import pytest
 
 from mem_agent import rollout
 from mem_agent.custom_convert import custom_convert
+from mem_agent.hooks.reader import messages_before, question_of, reply_form
 from mem_agent.hooks.sample import Sample
-from mem_agent.hooks.task_row import messages_before, question_of, reply_form
 from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.tiny_tokenizer import encode, make_tokenizer

@@ -11,7 +11,7 @@ from mem_agent.config import Config, ConfigError
 from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks import rewards
 from mem_agent.hooks.host import HostArgs
-from mem_agent.hooks.plugins import check_plugins
+from mem_agent.hooks.rewards import check_plugins
 from mem_agent.hooks.sample import Record
 from mem_agent.rewards.reward import Reward
 from mem_agent.tests.helpers.samples import trajectory, turns_of
@@ -190,7 +190,7 @@ def test_both_states_are_saved_and_a_killed_run_goes_on(tmp_path):
 
 
 @pytest.mark.parametrize(("settings", "named"), [
-    ({"MEM_IR": "knm"}, "MEM_IR='knm'"), ({"MEM_IR_ARGS": "k=3"}, "MEM_IR_ARGS"),
+    ({"MEM_IR": "knm"}, "MEM_IR='knm'"),
     (KNN | {"MEM_IR_ARGS": "model=./no-such-folder"}, "no-such-folder"), (KNN | {"MEM_IR_ARGS": "k=0"}, "k='0'"),
     ({"REWARD_ARGS": "overlong_buffer=-1"}, "buffer"),
 ])

@@ -47,10 +47,10 @@ def test_a_trajectory_is_one_sample_with_its_turns(checkpoint):
     turns = Record.of(done).turns
     assert [t.kind for t in turns] == ["memory", "memory", "final"]
     assert done.status is Sample.Status.COMPLETED and done.reward is None and done.response == "\\boxed{red}"
-    assert done.tokens == turns[-1].tokens and done.response_length == turns[-1].response_length
+    assert done.tokens == turns[-1].tokens and done.response_length == len(turns[-1].response_ids)
     assert done.loss_mask == [1] * done.response_length and done.rollout_log_probs == turns[-1].log_probs
     for turn, request in zip(turns, router.requests, strict=True):
-        assert turn.tokens[: turn.prompt_tokens] == request["token_ids"]
+        assert turn.prompt_ids == request["token_ids"]
     assert done.weight_versions == ["v1"] and done.prompt == "who?"
     assert [r["sampling_params"]["max_tokens"] for r in router.requests] == [8, 8, 16]
 
@@ -163,7 +163,7 @@ def test_chunks_left_to_read_decide_which_request_goes_next(checkpoint):
     texts = ["QWZR", "QWZRXYUJ", "QWZRXYUJQZWRYXUJ"]
     given = (sample(context=text, index=i, group_index=i) for i, text in enumerate(texts))
     done = run(router, checkpoint, *given, settings={"MEM_CONCURRENCY": 1}, n_samples_per_prompt=1)
-    kinds = {tuple(t.tokens[: t.prompt_tokens]): t.kind for s in done for t in Record.of(s).turns}
+    kinds = {tuple(t.prompt_ids): t.kind for s in done for t in Record.of(s).turns}
     sent = [kinds[tuple(request["token_ids"])] for request in router.requests]
     assert len(sent) == 10 and sent.index("final") >= 5
 

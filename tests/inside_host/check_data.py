@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mem_agent.config import Config
-from mem_agent.hooks.task_row import question_of
+from mem_agent.hooks.reader import question_of
 from mem_agent.launch.arguments import prompt_file
 from mem_agent.launch.launch import join_shards
 from mem_agent.memsifter.rl_data import SCHEMA

@@ -6,7 +6,6 @@ Every worker request goes to a fake server; over-sampling leaves trajectories be
 
 import pytest
 
-from mem_agent.hooks import traces
 from mem_agent.report.viewer.show import main as show_main
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.inside_host import host
@@ -136,7 +135,6 @@ def test_training_and_its_evaluation_leave_trajectories_that_can_be_shown(tmp_pa
         with no_object_store():
             one.generate(12)
         one.eval(12)
-    traces.wait()
     files = sorted(file.name for file in (tmp_path / "run" / "trajectories").iterdir())
     assert files == ["eval_000012_h_q_a.jsonl", "rollout_000012.jsonl"]
     shown = [show(capsys, tmp_path / "run", *place) for place in (("--length", "h q/a"), ("--rollout", "12"))]
