@@ -119,13 +119,7 @@ class MemoryHarness(vf.Harness[MemoryHarnessConfig]):
 
 def words(settings: str) -> dict[str, str]:
     """``A=1 B='two words'`` by name. Raises ConfigError."""
-    found = {}
-    for word in shell_words("settings", settings):
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise ConfigError(f"settings {settings!r}: {word!r} is no NAME=value")
-        found[name] = value
-    return found
+    return {name: value for name, _, value in (word.partition("=") for word in shell_words("settings", settings))}
 
 
 def chat_endpoint(config: Config, url: str, key: str, model: str) -> EvalEndpoint:
