@@ -67,7 +67,7 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
         AllFailed: there is nothing to learn from.
         ConvertError: a sample cannot become a training row.
     """
-    host = HostArgs.of(args)
+    host = HostArgs(args)
     require_survivors(samples, "a rollout")
     rewards.apply(host, samples, None)
     trajectories = [_unroll(host, s, i) for s, i in zip(samples, _rollout_ids(samples), strict=True)]
@@ -102,7 +102,7 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
 
 def row_counts(args: Any, samples: list[Any]) -> dict[str, int]:
     """How many rows ``custom_convert`` makes of these samples, and how many of those are padding."""
-    host = HostArgs.of(args)
+    host = HostArgs(args)
     rows = [len(_turns(sample, Record.of(sample))) for sample in samples]
     padding = sum(-sum(rows[first:last]) % host.row_multiple for first, last in _steps(host, len(samples)))
     return {"rows": sum(rows) + padding, "padding_rows": padding}

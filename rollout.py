@@ -178,7 +178,7 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     Raises:
         ConfigError: the configuration cannot work for any sample.
     """
-    host = HostArgs.of(args)
+    host = HostArgs(args)
     sample.reward, sample.remove_sample = None, False
     task = task_name(host.config, sample)
     try:
@@ -248,7 +248,7 @@ async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
 
     ``sample`` may be a list, as hosts give groups; the result is then a list.
     """
-    host = HostArgs.of(args)
+    host = HostArgs(args)
     if isinstance(sample, list):
         return [await _reward(host, one) for one in sample]
     return await _reward(host, sample)
@@ -306,7 +306,7 @@ def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
     groups in which no trajectory finished (AllFailed), and after EQUAL_ROLLOUTS times as many of equal rewards
     (ConfigError).
     """
-    host = HostArgs.of(args)
+    host = HostArgs(args)
     group = [s[0] if isinstance(s, list) else s for s in samples]
     _failed_groups[host.save] = 0 if any(map(ended, group)) else _failed_groups[host.save] + 1
     if _failed_groups[host.save] >= host.rollout_groups:
@@ -333,7 +333,7 @@ def rollout_of_given_replies(args: Any, rollout_id: int, data_source: Any, evalu
     Raises:
         AllFailed: not one row could be taught; the first one's reason.
     """
-    groups = data_source.get_samples(HostArgs.of(args).rollout_groups)
+    groups = data_source.get_samples(HostArgs(args).rollout_groups)
     samples = [sample for group in groups for sample in group]
 
     async def teach(sample: Any) -> None:
@@ -354,7 +354,7 @@ def log_rollout(
 
     Hosts give None for their metrics where they replay saved rollouts. Returns False: the host logs its own too.
     """
-    host = HostArgs.of(args)
+    host = HostArgs(args)
     rewards.apply(host, samples, rollout_id)
     scored = not host.config.supervised
     metrics = rollout_metrics(samples, host.reward_key, scored=scored) | row_counts(args, samples)
@@ -367,7 +367,7 @@ def log_rollout(
 
 def log_eval(rollout_id: int, args: Any, data: dict[str, Any], extra_metrics: dict[str, Any] | None) -> bool:
     """Log an evaluation, one line for each data set: ``eval/<dataset>/memory/<name>``. Returns False."""
-    host = HostArgs.of(args)
+    host = HostArgs(args)
     for dataset, results in data.items():
         # Optional in the hosts' contract: an own evaluation function may give rewards alone.
         if samples := results.get("samples"):

@@ -1,6 +1,6 @@
 """The host on one page: all that is read of its ``args`` and of its modules, in slime, vime and the embedded host.
 
-``HostArgs.of(args)`` is the only place that looks at a host's namespace. Its ``getattr`` defaults are the hosts'
+``HostArgs(args)`` is the only place that looks at a host's namespace. Its ``getattr`` defaults are the hosts'
 contract: each host offers only its own names, and their plugin tests call hooks with an attribute-less ``args``.
 
 ``keep_policy`` is the hook in a host's trainer processes: a continued run sends its engines the policy first, not the
@@ -22,9 +22,8 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 from ..config import Config, ConfigError
 from ..data.training_file import without_slice
@@ -43,58 +42,40 @@ _ROUTERS = {Dialect.VLLM: "vllm_max_model_len", Dialect.SGLANG: "sglang_context_
 """For each router, the argument that holds its engines' context length."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostArgs:
     """What the hooks use of a host's ``args``, and who uses it."""
 
-    config: Config
-    """``mem_agent``, put there by ``--custom-config-path``; the environment where it is absent. All hooks."""
-    hf_checkpoint: str
-    """Folder of the tokenizer. ``generate``."""
-    chat_template_kwargs: str
-    """``apply_chat_template_kwargs`` as JSON. ``generate``."""
-    prompt_data: str
-    """The training file, beside which documents by id may lie. ``generate``."""
-    endpoint: Endpoint | None
-    """The router: ``mem_agent_endpoint``, else ``vllm_router_ip`` and ``vllm_router_port``, else SGLang's. Its length
-    is the engine's, else ``rollout_max_context_len``. ``generate``."""
-    save: str
-    """The run's folder, where the state of rewards is kept. ``log_rollout``, the converter."""
-    reward_key: str
-    """Where rewards are dicts, the entry that trains; empty where they are numbers. All hooks."""
-    eval_reward_key: str
-    """The entry that evaluation reports. ``log_eval``."""
-    step_trajectories: int
-    """``global_batch_size``; 0: all of a rollout. The converter."""
-    row_multiple: int
-    """Rows of an optimizer step must be a multiple of this for the host's scheduler. The converter."""
-    rollout_groups: int
-    """``rollout_batch_size``. ``nonzero_std``."""
-    group_size: int
-    """``n_samples_per_prompt``. ``generate``."""
-
-    @classmethod
-    def of(cls, args: Any) -> Self:
+    def __init__(self, args: Any) -> None:
         """Raises ConfigError where no trajectory can be generated under these arguments."""
         for name, reason in _REFUSED.items():
             if getattr(args, name, None):
                 raise ConfigError(reason)
-        config = config_of(args)
-        reward_key = getattr(args, "reward_key", None) or ""
-        return cls(
-            config=config,
-            hf_checkpoint=getattr(args, "hf_checkpoint", ""),
-            chat_template_kwargs=json.dumps(getattr(args, "apply_chat_template_kwargs", None) or {}, sort_keys=True),
-            prompt_data=getattr(args, "prompt_data", None) or config.train_data,
-            endpoint=getattr(args, "mem_agent_endpoint", None) or _endpoint(args, config),
-            save=getattr(args, "save", None) or config.save_path,
-            reward_key=reward_key,
-            eval_reward_key=getattr(args, "eval_reward_key", None) or reward_key,
-            step_trajectories=getattr(args, "global_batch_size", None) or 0,
-            row_multiple=_row_multiple(args),
-            rollout_groups=getattr(args, "rollout_batch_size", None) or config.rollout_batch_size,
-            group_size=getattr(args, "n_samples_per_prompt", None) or config.group_size,
-        )
+        self.config = config = config_of(args)
+        """``mem_agent``, put there by ``--custom-config-path``; the environment where it is absent. All hooks."""
+        self.hf_checkpoint: str = getattr(args, "hf_checkpoint", "")
+        """Folder of the tokenizer. ``generate``."""
+        template = getattr(args, "apply_chat_template_kwargs", None) or {}
+        self.chat_template_kwargs = json.dumps(template, sort_keys=True)
+        """``apply_chat_template_kwargs`` as JSON. ``generate``."""
+        self.prompt_data: str = getattr(args, "prompt_data", None) or config.train_data
+        """The training file, beside which documents by id may lie. ``generate``."""
+        self.endpoint: Endpoint | None = getattr(args, "mem_agent_endpoint", None) or _endpoint(args, config)
+        """The router: ``mem_agent_endpoint``, else ``vllm_router_ip`` and ``vllm_router_port``, else SGLang's. Its
+        length is the engine's, else ``rollout_max_context_len``. ``generate``."""
+        self.save: str = getattr(args, "save", None) or config.save_path
+        """The run's folder, where the state of rewards is kept. ``log_rollout``, the converter."""
+        self.reward_key: str = getattr(args, "reward_key", None) or ""
+        """Where rewards are dicts, the entry that trains; empty where they are numbers. All hooks."""
+        self.eval_reward_key: str = getattr(args, "eval_reward_key", None) or self.reward_key
+        """The entry that evaluation reports. ``log_eval``."""
+        self.step_trajectories: int = getattr(args, "global_batch_size", None) or 0
+        """``global_batch_size``; 0: all of a rollout. The converter."""
+        self.row_multiple = _row_multiple(args)
+        """Rows of an optimizer step must be a multiple of this for the host's scheduler. The converter."""
+        self.rollout_groups: int = getattr(args, "rollout_batch_size", None) or config.rollout_batch_size
+        """``nonzero_std``."""
+        self.group_size: int = getattr(args, "n_samples_per_prompt", None) or config.group_size
+        """``generate``."""
 
     @property
     def router(self) -> Endpoint:

@@ -138,16 +138,17 @@ def shown(metrics: Mapping[str, float]) -> list[str]:
 
 def metrics_line(metrics: Mapping[str, float]) -> str:
     """The numbers that people look at first, and what failed, by its reason."""
-    endings = [f"{metrics['trajectories']} trajectories"]
-    endings += [f"{metrics[name]} {name.replace('_', ' ')}" for name in ("truncated_answers", "aborted")
-                if metrics[name]]
-    if metrics["failed"]:
-        kinds = ", ".join(f"{kind} {count}" for kind, count in _under(metrics, "failed/"))
-        endings.append(f"FAILED {metrics['failed']} ({kinds})")
-    parts = [", ".join(endings), *shown(metrics)]
-    golds = [f"{name.removeprefix('turn_')}: {value:.0%}" for name, value in _under(metrics, "gold_in_memory/")]
-    return " | ".join([*parts, f"gold in memory {', '.join(golds)}"] if golds else parts)
+    parts = [f"{metrics['trajectories']} trajectories"]
+    parts += [f"{metrics[name]} {name.replace('_', ' ')}" for name in ("truncated_answers", "aborted")
+              if metrics[name]]
+    if failed := _under(metrics, "failed/", "{} {}"):
+        parts.append(f"FAILED {metrics['failed']} ({failed})")
+    parts += shown(metrics)
+    if golds := _under(metrics, "gold_in_memory/", "{}: {:.0%}"):
+        parts.append(f"gold in memory {golds.replace('turn_', '')}")
+    return " | ".join(parts)
 
 
-def _under(metrics: Mapping[str, float], prefix: str) -> list[tuple[str, float]]:
-    return [(name.removeprefix(prefix), value) for name, value in metrics.items() if name.startswith(prefix)]
+def _under(metrics: Mapping[str, float], prefix: str, text: str) -> str:
+    return ", ".join(text.format(name.removeprefix(prefix), value) for name, value in metrics.items()
+                     if name.startswith(prefix))

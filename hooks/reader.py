@@ -232,22 +232,21 @@ class Reader:
             raise TurnFailed(FailureKind.NO_REPLY, "metadata.replies must be a list of texts, one for each turn")
 
         async def reply(requests: Sequence[TurnRequest], number: int) -> list[Generation]:
-            texts = replies[number : number + len(requests)]
+            texts, given = replies[number : number + len(requests)], []
             if len(texts) < len(requests):
                 raise TurnFailed(FailureKind.NO_REPLY, f"AGENT={config.agent} has more turns than metadata.replies, "
                                  f"{len(replies)}")
-            return [taught(*one) for one in zip(requests, texts, strict=True)]
-
-        def taught(request: TurnRequest, text: str) -> Generation:
-            ids = [*vocabulary.encode_text(text), end]
-            most, size = request.max_new_tokens, len(request.prompt_ids) + len(ids)
-            if len(ids) > most:
-                raise TurnFailed(FailureKind.LONG_REPLY, f"a {request.kind} reply has {len(ids)} tokens, of at most "
-                                 f"{most} (MEM_MAX_MEMORY, MEM_MAX_FINAL)")
-            if 0 < config.engine_max_len < size:
-                raise TurnFailed(FailureKind.LONG_PROMPT, f"prompt and reply have {size} tokens, ENGINE_MAX_LEN="
-                                 f"{config.engine_max_len}")
-            return Generation(ids, [0.0] * len(ids), StopReason.STOP)
+            for request, text in zip(requests, texts, strict=True):
+                ids = [*vocabulary.encode_text(text), end]
+                most, size = request.max_new_tokens, len(request.prompt_ids) + len(ids)
+                if len(ids) > most:
+                    raise TurnFailed(FailureKind.LONG_REPLY, f"a {request.kind} reply has {len(ids)} tokens, "
+                                     f"MEM_MAX_{request.kind.upper()} allows {most}")
+                if 0 < config.engine_max_len < size:
+                    raise TurnFailed(FailureKind.LONG_PROMPT, f"prompt and reply have {size} tokens, ENGINE_MAX_LEN="
+                                     f"{config.engine_max_len}")
+                given.append(Generation(ids, [0.0] * len(ids), StopReason.STOP))
+            return given
 
         trajectory = await loop(reply)
         if trajectory.failure is None and len(trajectory.turns) < len(replies):

@@ -44,7 +44,6 @@ from ..sessions.wording import load_wording
 from ..system.files import naming, remove
 from ..system.plugins import load_class, make, parse_settings
 from ..system.server_url import KEYS, key_from
-from ..tasks import load_task
 from .host import HostArgs
 from .reader import reply_form, row_of, stored_text, task_by_name, task_of
 from .sample import Record, as_reward, ended, write_scores
@@ -65,9 +64,8 @@ def check_plugins(config: Config, *, training: bool = True) -> None:
         ConfigError: one is not there, lacks a method, or cannot work under these settings.
     """
     check_agent(config)
-    load_task(config.tasks[0], config.task_args)
-    for name in config.tasks[1:]:
-        load_task(name)
+    for name in config.tasks:
+        task_by_name(name, config)
     if training and not config.supervised:
         load_reward(config)
 

@@ -198,7 +198,7 @@ class Rollouts:
             given = await self._collect(first_group)
             metrics = rollout_metrics(given.samples, scored=False) | row_counts(args, given.samples)
             return Rollout(custom_convert(args, given.samples), given.next_group, metrics)
-        host = HostArgs.of(args)
+        host = HostArgs(args)
         # Before sampling: a missing state must not come to light after a whole rollout.
         await asyncio.to_thread(rewards.prepare, host, number)
         await self.fleet.ensure_alive()

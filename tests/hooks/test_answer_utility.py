@@ -62,7 +62,7 @@ def score(args, samples, number=0):
             sample.reward = reward
 
     asyncio.run(all_of_them())
-    rewards.apply(HostArgs.of(args), samples, number)
+    rewards.apply(HostArgs(args), samples, number)
     return [sample.reward for sample in samples]
 
 
@@ -82,7 +82,7 @@ def test_siblings_share_requests_also_those_on_their_way(run, row, chat):
     rankings = [re.findall(r"\d+", sample.response) for sample in samples]
     sets = {frozenset(ranking[:tier]) for ranking in rankings for tier in (0, 1, 2, 3, 5, 8, 10)}
     assert len(chat.bodies) == len(sets) < 3 * 7
-    told = rewards.metrics(HostArgs.of(args))
+    told = rewards.metrics(HostArgs(args))
     assert told["answers/asked"] == len(sets) and told["answers/asked"] + told["answers/shared"] == 21
     assert told["answers/score@0"] == 0.0 and told["answers/score@2"] == 1.0
 

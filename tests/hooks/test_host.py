@@ -11,14 +11,14 @@ from mem_agent.rollout_client import Dialect, Endpoint
 
 
 def of(**args):
-    return HostArgs.of(SimpleNamespace(**args))
+    return HostArgs(SimpleNamespace(**args))
 
 
 def test_an_args_without_attributes_is_the_environment_s_config(monkeypatch):
     monkeypatch.delenv("MEGATRON_ROOT", raising=False)
     monkeypatch.setenv("TRAIN_DATA", "/data/t.jsonl")
     monkeypatch.setenv("SAVE_PATH", "/runs/t")
-    host = HostArgs.of(type("Args", (), {})())
+    host = HostArgs(type("Args", (), {})())
     assert host.config == Config(train_data="/data/t.jsonl", save_path="/runs/t")
     assert (host.prompt_data, host.save, host.hf_checkpoint) == ("/data/t.jsonl", "/runs/t", "")
     assert (host.reward_key, host.eval_reward_key) == ("", "")

@@ -90,7 +90,7 @@ def test_rollout_numbers_join_the_hosts(lines):
     # Three turns twice and the failure's placeholder are 7 rows; four ranks want 8.
     assert (extra["rollout/memory/rows"], extra["rollout/memory/padding_rows"]) == (8, 1)
     assert lines() == [
-        "rollout 7: 3 trajectories, FAILED 1 (unknown 1) | reward 0.500 | mixed groups 100% | turns 3.0 | "
+        "rollout 7: 3 trajectories | FAILED 1 (unknown 1) | reward 0.500 | mixed groups 100% | turns 3.0 | "
         "memory 10.0 tokens | cache hits 0% | rows 8 | padding 1 | gold in memory 1: 0%, 2: 50%, last: 50% | 12.3 s"
     ]
 

@@ -135,7 +135,7 @@ def test_a_killed_run_gives_the_rewards_of_an_unbroken_one(killed, prepares, tmp
         if number in killed:
             rewards.RUNS.clear()  # as in a fresh process
         if prepares:
-            rewards.prepare(HostArgs.of(args(tmp_path)), number)
+            rewards.prepare(HostArgs(args(tmp_path)), number)
         samples = answers(*replies)
         log(args(tmp_path), samples, number)
         given.append([part["novel"] for part in parts(samples)])
@@ -154,7 +154,7 @@ def test_the_newest_states_and_those_of_checkpoints_stay(tmp_path, checkpoints, 
 
 def test_a_state_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigError, match="reward_state/0000004"):
-        rewards.prepare(HostArgs.of(args(tmp_path)), 5)
+        rewards.prepare(HostArgs(args(tmp_path)), 5)
 
 
 # --- MEM_IR on top of REWARD ----------------------------------------------------------------------------------------
