@@ -119,7 +119,10 @@ class MemoryHarness(vf.Harness[MemoryHarnessConfig]):
 
 def words(settings: str) -> dict[str, str]:
     """``A=1 B='two words'`` by name. Raises ConfigError."""
-    return {name: value for name, _, value in (word.partition("=") for word in shell_words("settings", settings))}
+    parts = [word.partition("=") for word in shell_words("settings", settings)]
+    if wrong := [name for name, equals, _ in parts if not equals]:
+        raise ConfigError(f"settings {settings!r}: {wrong[0]!r} is no NAME=value")
+    return {name: value for name, _, value in parts}
 
 
 def chat_endpoint(config: Config, url: str, key: str, model: str) -> EvalEndpoint:
