@@ -191,8 +191,8 @@ def _turns(sample: Any, record: Record | None) -> Sequence[Turn]:
     if record is not None:
         return record.turns
     stop = StopReason.LENGTH if sample.status.value == Outcome.TRUNCATED else StopReason.STOP
-    tokens, split = list(sample.tokens), len(sample.tokens) - sample.response_length
-    return [Turn(TurnKind.FINAL, tokens[:split], tokens[split:], sample.rollout_log_probs, stop)]
+    split = len(sample.tokens) - sample.response_length
+    return [Turn(TurnKind.FINAL, list(sample.tokens), split, sample.rollout_log_probs, stop)]
 
 
 def _rollout_ids(samples: list[Any]) -> list[int]:

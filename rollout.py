@@ -144,8 +144,8 @@ def _of_reading(reading: Reading, request: TurnRequest) -> TurnRequest:
 
 def _turn(request: TurnRequest, reply: Generation, number: int) -> Turn:
     return Turn(
-        request.kind, request.prompt_ids, reply.token_ids, reply.log_probs, reply.stop, reply.weight_version,
-        reply.cached_tokens, number, request.section, request.recalled, request.told)
+        request.kind, [*request.prompt_ids, *reply.token_ids], len(request.prompt_ids), reply.log_probs, reply.stop,
+        reply.weight_version, reply.cached_tokens, number, request.section, request.recalled, request.told)
 
 
 def _counts(
@@ -156,8 +156,8 @@ def _counts(
     return {
         "turns": len(turns), "rounds": rounds, "chunks": len(document.chunks), "document_tokens": document.tokens,
         "dropped_tokens": document.dropped,
-        "prompt_tokens": sum(len(turn.prompt_ids) for turn in turns),
-        "response_tokens": sum(len(turn.response_ids) for turn in turns),
+        "prompt_tokens": sum(turn.prompt_tokens for turn in turns),
+        "response_tokens": sum(len(turn.log_probs) for turn in turns),
         **({"cached_tokens": sum(cached)} if len(cached) == len(turns) else {}),
         **({"memory_tokens": len(memories[-1])} if memories else {}),
     }
@@ -282,7 +282,7 @@ async def _sum_of_parts(host: HostArgs, sample: Any, record: Record | None) -> f
         parts = plain_parts(await reward.parts(rewards.answered(config, sample, record)))
         pace = min(1.0, record.counts["rounds"] / (record.counts["chunks"] + 1))
         paid = turn_cost(config) * pace * max(0.0, accuracy)
-        tokens = config.mem_max_final if task.malformed(reply, row) else len(record.turns[-1].response_ids)
+        tokens = config.mem_max_final if task.malformed(reply, row) else len(record.turns[-1].log_probs)
         long = overlong_cost(reward.settings, tokens, config.mem_max_final)
         parts |= ({"turn_cost": -paid} if paid else {}) | ({"overlong": -long} if long else {})
         record = replace(record, reward_parts=parts)

@@ -1,6 +1,6 @@
 """The records that every part of the pack passes around: what was asked, what was sampled, how it ended.
 
-Token in, token out: ``Turn.prompt_ids + Turn.response_ids`` is exactly the sequence the policy saw and sampled, so
+Token in, token out: ``Turn.tokens`` is exactly the sequence the policy saw and sampled, so
 the trainer never tokenises text again. A trajectory is a tuple of such turns, in order, the last one of kind FINAL
 when the trajectory is complete.
 """
@@ -147,13 +147,14 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request with its generation: ``tokens`` is a training row, of which every sampled token is trained."""
+    """One request with its generation: a training row, of which every sampled token is trained."""
 
     kind: TurnKind
-    prompt_ids: list[int]
-    response_ids: list[int]
+    tokens: list[int]
+    """The prompt's, then the reply's."""
+    prompt_tokens: int
     log_probs: list[float]
-    """One for each of ``response_ids``."""
+    """Of the reply, one for each of its tokens."""
     stop: StopReason
     weight_version: str = ""
     cached_tokens: int | None = None
@@ -169,8 +170,12 @@ class Turn:
     """Factor of its advantage (an agent's ``turn_weights``)."""
 
     @property
-    def tokens(self) -> list[int]:
-        return [*self.prompt_ids, *self.response_ids]
+    def prompt_ids(self) -> list[int]:
+        return self.tokens[: self.prompt_tokens]
+
+    @property
+    def response_ids(self) -> list[int]:
+        return self.tokens[self.prompt_tokens :]
 
 
 @dataclass(frozen=True, slots=True)

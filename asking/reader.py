@@ -190,8 +190,8 @@ class _Watch:
         for turn in turns:
             done = TurnDone(
                 len(self.turns), turn.round, turn.kind.value, (turn.section.number,) if turn.section else (), memory,
-                self._vocabulary.reply_text(turn.response_ids), decode(turn.recalled), len(turn.prompt_ids),
-                len(turn.response_ids), turn.cached_tokens)
+                self._vocabulary.reply_text(turn.response_ids), decode(turn.recalled), turn.prompt_tokens,
+                len(turn.log_probs), turn.cached_tokens)
             self.turns.append(done)
             self._tell(done)
         self._state = state

@@ -8,8 +8,8 @@ else, as a dict, which hosts pickle, save with ``torch.save`` and replay; lists 
 sample of another generate hook has no record. A turn of 4 prompt and 2 sampled tokens, of which 3 prompt
 tokens were in the engine's prefix cache and 2 are the document's first chunk::
 
-    {"kind": "memory", "stop": "stop", "prompt_ids": [1, 2, 3, 4], "response_ids": [50, 51],
-     "log_probs": [-0.1, -0.7], "cached_tokens": 3, "round": 0, "section": Section(0, 1, 3), ...}
+    {"kind": "memory", "stop": "stop", "tokens": [1, 2, 3, 4, 50, 51], "prompt_tokens": 4, "log_probs": [-0.1, -0.7],
+     "cached_tokens": 3, "round": 0, "section": Section(0, 1, 3), ...}
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def as_reward(value: float, key: str) -> Any:
 # --- the record ---------------------------------------------------------------------------------------------------
 
 
-PLACEHOLDER = Turn(TurnKind.FINAL, [0], [0], [0.0], StopReason.ABORT)
+PLACEHOLDER = Turn(TurnKind.FINAL, [0, 0], 1, [0.0], StopReason.ABORT)
 """A row that trains nothing and is legal for every host: one prompt token, one masked response token."""
 
 
@@ -174,8 +174,8 @@ def write_record(sample: Any, record: Record, answer: str, versions: Sequence[st
     sample.response = answer
     sample.train_metadata = record.to_dict()
     sample.weight_versions = list(dict.fromkeys(filter(None, versions)))
-    sample.tokens = row.tokens
-    sample.response_length = len(row.response_ids)
+    sample.tokens = list(row.tokens)
+    sample.response_length = len(row.log_probs)
     sample.loss_mask = [int(finished)] * sample.response_length
     sample.rollout_log_probs = list(row.log_probs)
     if not finished:
@@ -183,7 +183,7 @@ def write_record(sample: Any, record: Record, answer: str, versions: Sequence[st
     if hasattr(sample, "prefix_cache_info"):  # slime and vime compute their own cache metrics from it
         sample.prefix_cache_info = type(sample.prefix_cache_info)()
         for turn in (turn for turn in record.turns if turn.cached_tokens is not None):
-            sample.prefix_cache_info.add({"prompt_tokens": len(turn.prompt_ids), "cached_tokens": turn.cached_tokens})
+            sample.prefix_cache_info.add({"prompt_tokens": turn.prompt_tokens, "cached_tokens": turn.cached_tokens})
     return sample
 
 

@@ -339,7 +339,7 @@ class Teller:
         for turn in (turn for record in records for turn in record.turns):
             if turn.section and turn.section.number not in texts:
                 section = turn.section
-                texts[section.number] = self._vocabulary.decode(turn.prompt_ids[section.start : section.end])
+                texts[section.number] = self._vocabulary.decode(turn.tokens[section.start : section.end])
         if not texts:
             return None
         count = max(max(texts) + 1, *(int(record.counts.get("chunks", 0)) for record in records))
@@ -376,17 +376,18 @@ class Teller:
         self, turn: Turn, before: MemoryRecord, after: MemoryRecord, advantage: float | None
     ) -> TraceTurn:
         vocabulary = self._vocabulary
-        reply = vocabulary.reply_text(turn.response_ids)
+        reply_ids = turn.response_ids
+        reply = vocabulary.reply_text(reply_ids)
         pieces: tuple[str, ...] = ()
         log_probs: tuple[float, ...] = ()
         if any(turn.log_probs):  # servers that speak in texts give none
-            pieces = pieces_of(vocabulary.tokenizer.backend_tokenizer, turn.response_ids, reply)
+            pieces = pieces_of(vocabulary.tokenizer.backend_tokenizer, reply_ids, reply)
             log_probs = tuple(round(value, 4) + 0.0 for value in turn.log_probs)  # no -0.0
         return TraceTurn(
             kind=turn.kind.value, sections=(turn.section.number,) if turn.section else (),
             shown_memory=before.text, recalled=vocabulary.decode(turn.recalled),
             prompt="" if turn.told else vocabulary.reply_text(turn.prompt_ids),
-            reply=reply, memory=after.text, gold=after.gold, stop=turn.stop.value, prompt_tokens=len(turn.prompt_ids),
+            reply=reply, memory=after.text, gold=after.gold, stop=turn.stop.value, prompt_tokens=turn.prompt_tokens,
             cached_tokens=turn.cached_tokens, rewards=turn.state_rewards or {}, advantage=advantage,
             pieces=pieces, log_probs=log_probs)
 

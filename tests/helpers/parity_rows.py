@@ -60,7 +60,7 @@ def _turn(policy: Any, rng: random.Random, temperature: float, *, last: bool, cu
     prompt = [rng.randrange(3, vocabulary) for _ in range(rng.randint(10, 90))]
     reply, log_probs = _sampled(policy, prompt, rng.randint(1, 12), temperature)
     stop = StopReason.LENGTH if last and cut else StopReason.STOP
-    return Turn(TurnKind.FINAL if last else TurnKind.MEMORY, prompt, reply, log_probs, stop)
+    return Turn(TurnKind.FINAL if last else TurnKind.MEMORY, [*prompt, *reply], len(prompt), log_probs, stop)
 
 
 @torch.no_grad()

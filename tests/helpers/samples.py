@@ -12,8 +12,7 @@ from mem_agent.hooks.sample import MemoryRecord, Record, Sample
 def turn(reply: int = 2, kind: str = "memory", prompt: int = 4, stop: str = "stop", **fields: Any) -> Turn:
     """A turn of ``prompt`` + ``reply`` tokens 0, 1, 2 ...; the reply's log-probs are -0.1, -0.2 ..."""
     log_probs = [-(position + 1) / 10 for position in range(reply)]
-    prompt_ids, reply_ids = list(range(prompt)), list(range(prompt, prompt + reply))
-    return Turn(TurnKind(kind), prompt_ids, reply_ids, log_probs, StopReason(stop), **fields)
+    return Turn(TurnKind(kind), list(range(prompt + reply)), prompt, log_probs, StopReason(stop), **fields)
 
 
 def turns_of(replies: Sequence[int], **fields: Any) -> tuple[Turn, ...]:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from mem_agent import rollout
-from mem_agent.config import Config, ConfigError
+from mem_agent.config import Config
 from mem_agent.hooks import rewards
 from mem_agent.hooks.host import HostArgs
 from mem_agent.hooks.metrics import rollout_metrics
@@ -74,19 +74,6 @@ def test_a_ranking_is_worth_what_the_place_of_the_gold_session_gives(run, row):
     assert score(run(), samples) == pytest.approx(list(PLACES.values()), abs=5e-5)
 
 
-def test_siblings_share_requests_also_those_on_their_way(run, row, chat):
-    chat.delay = 0.05
-    args = run()
-    samples = [ranked(row, naming(3, place=place), place, 0) for place in (1, 1, 2)]
-    score(args, samples)
-    rankings = [re.findall(r"\d+", sample.response) for sample in samples]
-    sets = {frozenset(ranking[:tier]) for ranking in rankings for tier in (0, 1, 2, 3, 5, 8, 10)}
-    assert len(chat.bodies) == len(sets) < 3 * 7
-    told = rewards.metrics(HostArgs(args))
-    assert told["answers/asked"] == len(sets) and told["answers/asked"] + told["answers/shared"] == 21
-    assert told["answers/score@0"] == 0.0 and told["answers/score@2"] == 1.0
-
-
 def test_what_is_no_ranking_is_worth_less_than_any_that_is_whatever_else_counts(run, row, chat):
     """A property: answers turned against the policy, length, NDCG and weights drawn at random."""
     drawn = random.Random(5)
@@ -140,11 +127,3 @@ def test_the_warm_up_asks_nobody_and_ends_by_the_rollouts(run, row, chat):
     assert [parts(2), parts(3), parts(4)] == [pytest.approx(one, abs=1e-4) for one in (
         {"answer_utility": ndcg, "ranking": 2 * ndcg}, {"answer_utility": ndcg, "ranking": ndcg},
         {"answer_utility": ndcg})]
-
-
-@pytest.mark.parametrize(("change", "said"), [
-    ({"answer_url": ""}, "ANSWER_URL"), ({"mem_ir": "entropy"}, "MEM_IR"), ({"reward_args": "tiers=2,3"}, "tiers"),
-])
-def test_settings_that_cannot_work_are_refused_before_anything_starts(run, change, said):
-    with pytest.raises(ConfigError, match=said):
-        rewards.check_plugins(run(**change).mem_agent)

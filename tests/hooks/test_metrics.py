@@ -64,14 +64,6 @@ def test_only_trajectories_that_ended_by_themselves_are_in_the_means():
     assert metrics["reward"] == 0.5 and metrics["turns"] == 2.0 and metrics["gold_in_memory/last"] == 0.5
 
 
-def test_parts_and_accuracy_are_means_of_those_who_tell():
-    quick = written(reward=0.9, record={"accuracy": 1.0, "reward_parts": {"answer": 1.0, "turn_cost": -0.1}})
-    slow = written(reward=0.0, record={"accuracy": 0.0, "reward_parts": {"answer": 0.0}})
-    metrics = rollout_metrics([written(), quick, slow])
-    assert (metrics["accuracy"], metrics["reward/answer"], metrics["reward/turn_cost"]) == (0.5, 0.5, -0.05)
-    assert "accuracy" not in rollout_metrics([written()])
-
-
 # --- the log hooks --------------------------------------------------------------------------------------------------
 
 

@@ -14,9 +14,9 @@ def test_a_sample_of_another_hook_has_no_record(metadata):
 
 
 def test_a_turn_is_its_prompt_and_its_reply():
-    asked = Turn(TurnKind.FINAL, [1, 2, 3], [7, 8], [-0.1, -0.2], StopReason.STOP, "v1", 2)
+    asked = Turn(TurnKind.FINAL, [1, 2, 3, 7, 8], 3, [-0.1, -0.2], StopReason.STOP, "v1", 2)
     record = Record.of_trajectory(Trajectory((asked,), Outcome.COMPLETED, "yes"), rewards=[{"gain": 1.0}])
-    assert record.turns[0].tokens == [1, 2, 3, 7, 8] and record.state_totals == [1.0]
+    assert (asked.prompt_ids, asked.response_ids) == ([1, 2, 3], [7, 8]) and record.state_totals == [1.0]
     done = write_record(Sample(), record, "yes", ["v1"])
     assert done.status is Sample.Status.COMPLETED and done.loss_mask == [1, 1] and done.reward is None
     assert done.response == "yes" and done.weight_versions == ["v1"] and Record.of(done) == record
