@@ -91,7 +91,7 @@ def load_reward(config: Config, host: HostArgs | None = None) -> Reward:
     settings. Raises ConfigError.
     """
     kind = load_class("REWARD", config.reward, REWARDS, Reward)
-    settings = parse_settings(kind.Settings, config.reward_args, "REWARD_ARGS")
+    settings: Any = parse_settings(kind.Settings, config.reward_args, "REWARD_ARGS")
     own = make("REWARD", config.reward, kind, settings)
     if isinstance(own, AnswerUtility):
         own = _answer_utility(config, settings, host)

@@ -132,7 +132,8 @@ class Record:
     ) -> Record:
         """``rewards`` and ``weights`` have one entry for each turn, or none; ``known``: more fields."""
         failure, count = trajectory.failure, len(trajectory.turns)
-        each = zip(trajectory.turns, rewards or [None] * count, weights or [1.0] * count, strict=True)
+        earnings: Sequence[Mapping[str, float] | None] = rewards or [None] * count
+        each = zip(trajectory.turns, earnings, weights or [1.0] * count, strict=True)
         return cls(
             turns=tuple(replace(turn, state_rewards=earned, weight=weight) for turn, earned, weight in each),
             outcome=trajectory.outcome, counts=dict(trajectory.counts),

@@ -348,7 +348,7 @@ class Teller:
         return TraceDocument(id=digest.hexdigest()[:16], sections=sections)
 
     def trace(
-        self, config: Config, sample: Any, record: Record, advantages: Sequence[float] = (), /, **known: Any
+        self, config: Config, sample: Any, record: Record, advantages: Sequence[float | None] = (), /, **known: Any
     ) -> Trace:
         """
         Args:
