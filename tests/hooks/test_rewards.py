@@ -157,25 +157,9 @@ def test_a_state_that_is_not_there_is_named(tmp_path):
         rewards.prepare(HostArgs(args(tmp_path)), 5)
 
 
-# --- MEM_IR on top of REWARD ----------------------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------------------------
 
 KNN = {"MEM_IR": "knn+", "MEM_IR_ARGS": "warmup=0 model=hashing"}
-FOURS = [("red as a rose", "blue", "green", "grey"), ("red", "blue ink", "red too", "grey"),
-         ("red rose", "pink", "reddish", "blue"), ("red as a rose", "grey", "green", "blue")]
-
-
-def test_both_states_are_saved_and_a_killed_run_goes_on(tmp_path):
-    given = {"unbroken": [], "killed": []}
-    for name, told in given.items():
-        rewards.RUNS.clear()
-        for number, replies in enumerate(FOURS):
-            if name == "killed":
-                rewards.RUNS.clear()  # as in a fresh process
-            samples = answers(*replies)
-            log(args(tmp_path / name, Novel, **KNN), samples, number)
-            told += parts(samples)
-    assert given["unbroken"] == given["killed"]
-
 
 @pytest.mark.parametrize(("settings", "named"), [
     ({"MEM_IR": "knm"}, "MEM_IR='knm'"), (KNN | {"MEM_IR_ARGS": "model=./no-such-folder"}, "no-such-folder"),
