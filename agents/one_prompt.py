@@ -27,9 +27,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
-from ..config import Config
+from ..config import Config, ConfigError
 from .interface import MemoryAgent, Reading
-from .prompts import PROBLEM, SECTION, Frame, Prompts, TemplateRefused, TokenTemplate, compile_template, opens_thinking
+from .prompts import PROBLEM, SECTION, Frame, Prompts, TokenTemplate, compile_template, opens_thinking
 from .records import FailureKind, Generation, Message, Role, TurnFailed, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
@@ -56,7 +56,7 @@ class OnePrompt(MemoryAgent):
     @property
     def frame_tokens(self) -> int:
         """Tokens of the prompt around document and question."""
-        return len(self._template.fill({PROBLEM: (), SECTION: ()}))
+        return sum(map(len, self._template.pieces))
 
     def room(self, limit: int, reading: Reading) -> int:
         """Document tokens that fit beside the question, what the reply goes on from, and the reply."""
@@ -120,7 +120,7 @@ class Chat(OnePrompt):
         """Raises TurnFailed where the template cannot show the messages, or they are too many tokens."""
         try:
             around = self._around(reading.before)
-        except TemplateRefused as error:
+        except ConfigError as error:
             raise TurnFailed(FailureKind.BAD_MESSAGES, str(error)) from error
         prompt, messages = around.fill({PROBLEM: reading.question_ids}), len(reading.before) + 1
         tokens = len(prompt) + len(reading.prefix_ids) - self.frame_tokens
@@ -135,15 +135,15 @@ class Chat(OnePrompt):
         return {"messages": state.messages}
 
     def _compiled(self, before: tuple[Message, ...]) -> TokenTemplate:
-        """The prompt around a question behind these messages. Raises TemplateRefused."""
+        """The prompt around a question behind these messages. Raises ConfigError."""
         messages = [*before, Message(Role.USER, "")]
         marked = [replace(each, text=f"MEMMESSAGE{number}X7Q") for number, each in enumerate(messages)]
         pieces = _MARKER.split(self._frame.conversation(marked))
         # Some templates put the system message beside the question; the order is theirs, except for the question's.
         order = [int(number) for number in pieces[1::2]]
         if sorted(order) != list(range(len(messages))) or order[-1] != len(before):
-            raise TemplateRefused(f"the model's chat template does not show {len(messages)} messages once each, the "
-                                  "question last")
+            raise ConfigError(f"the model's chat template does not show {len(messages)} messages once each, the "
+                              "question last")
         *before_texts, tail = (self.vocabulary.encode_markup(piece) if piece else [] for piece in pieces[0::2])
         head: list[int] = []
         for piece, number in zip(before_texts, order, strict=True):

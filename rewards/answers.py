@@ -136,6 +136,7 @@ def kind_of(answer: str) -> AnswerKind:
 _INTEGER = re.compile(r"-?[0-9]{1,100}")
 _AFTER_BOX = re.compile(r"[\s$.)\]\\]*")
 _CHARGE = 0.004
+_WHOLE = re.compile(r"<reasoning>\n(.*)\n</reasoning>\n<answer>\n(.*)\n</answer>", re.DOTALL)
 _LINES = ("<reasoning>\n", "\n</reasoning>\n", "\n<answer>\n", "\n</answer>")
 Form = Literal["reasoning", "boxed"]
 r"""The two forms of a reply that reasons and answers::
@@ -209,11 +210,8 @@ def form_shares(form: Form, reply: str) -> dict[str, float]:
 
 
 def _strict(reply: str) -> bool:
-    once = all(reply.count(line.strip()) == 1 for line in _LINES)
-    reasoning, _, rest = reply.removeprefix("<reasoning>\n").partition("\n</reasoning>\n<answer>\n")
-    answer = rest.removesuffix("\n</answer>")
-    filled = bool(reasoning.strip()) and bool(answer.strip())
-    return once and filled and reply == in_form("reasoning", reasoning, answer)
+    found = _WHOLE.fullmatch(reply) if all(reply.count(line.strip()) == 1 for line in _LINES) else None
+    return found is not None and all(part.strip() for part in found.groups())
 
 
 def _soft(reply: str) -> bool:

@@ -16,11 +16,9 @@ Source: MemSifter, arXiv 2603.03379, ``genrank_reward_score.py``; there a malfor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import chain, islice
-from typing import ClassVar, Literal
 
-from ..rewards.ranking import anchor_score, ndcg_at, recall_at, reciprocal_rank
+from ..rewards.ranking import ndcg_at, recall_at, reciprocal_rank
 from ..sessions.ranking import ASKED, BadRanking, lenient_ranking, strict_ranking
 from ..sessions.records import BadRow
 from .interface import Task, TaskRow
@@ -28,18 +26,9 @@ from .interface import Task, TaskRow
 CUTS = (1, 5, 10)
 _ANY = 10**9
 """More sessions than any prompt shows."""
-SCORES = {"ndcg": ndcg_at, "dcg": anchor_score}
-
-
-@dataclass(frozen=True)
-class RankSettings:
-    score: Literal["ndcg", "dcg"] = "ndcg"
-    """What a valid ranking is worth. ``dcg`` is the warm-up reward as released: the gain of the hits over the number
-    of golds, not divided by the best possible gain, so two golds can earn 0.82 at most."""
 
 
 class RankSessions(Task):
-    Settings: ClassVar[type] = RankSettings
     needs_document = False
     headline = "ndcg@10"
     outcome = "ranking"
@@ -55,7 +44,7 @@ class RankSessions(Task):
         ranking = _valid(reply, row)
         if ranking is None:
             return {"format": -1.0}
-        return {"ranking": SCORES[self.settings.score](ranking, _asked(row)[1], CUTS[-1])}
+        return {"ranking": ndcg_at(ranking, _asked(row)[1], CUTS[-1])}
 
     def metrics(self, answer: str, reply: str, row: TaskRow) -> Mapping[str, float]:
         shown, gold = _asked(row)
