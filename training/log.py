@@ -96,8 +96,6 @@ def _tensorboard(config: Config, first: int, exits: ExitStack) -> Send:
 
     # purge_step: what a killed run has written beyond its checkpoint is written again.
     writer = exits.enter_context(SummaryWriter(str(Path(config.save_path) / "tensorboard"), purge_step=first))
-    if first == 0:
-        writer.add_text("settings", "\n".join(f"    {name}={value}" for name, value in config.to_mapping().items()))
 
     def send(number: int, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():

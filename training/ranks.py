@@ -62,9 +62,9 @@ def with_train_procs(config: Config, model: Path) -> Config:
         return config
     parameters, cores = parameter_count(model_config(model)), len(os.sched_getaffinity(0))
     two_fit = 2 * 2 * BYTES_PER_PARAMETER * parameters <= psutil.virtual_memory().total
-    pays = parameters >= WORTH_A_PROCESS and cores >= 2 * config.trainer_tp and not torch.cuda.is_available()
+    pays = parameters >= WORTH_A_PROCESS and cores >= 2 * (config.tp or 1) and not torch.cuda.is_available()
     copies = 2 if pays and two_fit and config.step_trajectories > 1 else 1
-    return config.replace(train_procs=copies * config.trainer_tp)
+    return config.replace(train_procs=copies * (config.tp or 1))
 
 
 # --- how they are started -------------------------------------------------------------------------------------------
@@ -85,8 +85,13 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
         return
     with scratch_folder("mem_agent-ranks-", SHARED_MEMORY) as folder:
         meeting = {MEETING: str(folder / "store"), "WORLD_SIZE": str(config.train_procs), "RANK": "0"}
-        children = [_start(rank, config, arguments, meeting) for rank in range(1, config.train_procs)]
         os.environ.update(meeting)
+        command, logs = python_module("mem_agent.training.train", *arguments), Path(config.save_path) / "logs"
+        children = []
+        for rank in range(1, config.train_procs):
+            own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "TRAIN_PROCS": str(config.train_procs)}  # 0: found once
+            log = logs / f"trainer-{rank}.log"
+            children.append(ChildProcess(log.stem, command, {**os.environ, **own}, log))
         try:
             yield
         except Exception as error:
@@ -101,13 +106,6 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
                 child.stop()
             for name in meeting:
                 del os.environ[name]
-
-
-def _start(rank: int, config: Config, arguments: Sequence[str], meeting: dict[str, str]) -> ChildProcess:
-    env = {**os.environ, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-    env["TRAIN_PROCS"] = str(config.train_procs)  # 0 is found once
-    command = python_module("mem_agent.training.train", *arguments)
-    return ChildProcess(f"trainer-{rank}", command, env, Path(config.save_path) / "logs" / f"trainer-{rank}.log")
 
 
 # --- how they meet --------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -118,17 +118,6 @@ def training_sampling(config: Config, sample: Sample) -> dict[str, Any]:
     return {"temperature": config.temperature, "top_p": 1.0, "top_k": -1, "sampling_seed": seed}
 
 
-def mask_stale(samples: list[Sample], version: str) -> int:
-    """Take trajectories that any other weight version sampled out of training; returns how many there were."""
-    stale = [s for s in samples if s.weight_versions and s.weight_versions != [version]]
-    for sample in stale:
-        sample.remove_sample = True
-        logger.warning("trajectory %s has turns of weights %s, not %s", sample.index, sample.weight_versions, version)
-    if stale and len(stale) == sum(bool(s.weight_versions) for s in samples):
-        raise RolloutError(f"every trajectory came from other weights than version {version}; the engines are stale")
-    return len(stale)
-
-
 # --- rollouts -------------------------------------------------------------------------------------------------------
 
 
@@ -156,19 +145,13 @@ class Rollouts:
         self._starting.result()
 
     def rollout(self, number: int, first_group: int) -> Rollout:
-        """Rollout ``number``, of the groups from ``first_group`` on: from the journal, else made and journalled.
-
-        One that is made has ``tokens_per_second``, of all replies, kept or not.
-        """
+        """Rollout ``number``, of the groups from ``first_group`` on: from the journal, else made and journalled."""
         if (known := self.journal.read(number)) is not None:
             logger.info("rollout %d is replayed from the journal", number + 1)
             return known
-        began, before = time.monotonic(), answered(self._background.loop)["sampled_tokens"]
         fresh = self._background.run(self._rollout(number, first_group))
-        tokens, seconds = answered(self._background.loop)["sampled_tokens"] - before, time.monotonic() - began
         self.journal.write(number, fresh)
-        speed = {"tokens_per_second": tokens / seconds} if tokens else {}
-        return replace(fresh, metrics=fresh.metrics | speed)
+        return fresh
 
     def sync(self, tensors: Mapping[str, Any], version: int | str) -> float:
         """Send weights to the engines under ``version``; returns the seconds it took."""
@@ -203,15 +186,17 @@ class Rollouts:
         # Before sampling: a missing state must not come to light after a whole rollout.
         await asyncio.to_thread(rewards.prepare, host, number)
         await self.fleet.ensure_alive()
+        loop = asyncio.get_running_loop()
+        began, before = time.monotonic(), answered(loop)["sampled_tokens"]
         batch, repeated = await self._whole_batch(number, first_group)
         samples = batch.samples
-        stale = mask_stale(samples, str(number))
+        speed = (answered(loop)["sampled_tokens"] - before) / (time.monotonic() - began)  # of all replies, kept or not
         # Of all that was sampled, before the rollout as a whole adds to the kept ones.
         sampled = {"sampled_reward": rollout_metrics(batch.sampled)["reward"]} if batch.dropped else {}
         await asyncio.to_thread(rewards.apply, host, samples, number)  # the loop still serves routers and engines
         # Of the groups that are trained on, as in slime and vime.
         metrics = rollout_metrics(samples) | row_counts(args, samples) | rewards.metrics(host)
-        metrics |= {"dropped_groups": len(batch.dropped), "stale": stale, "repeated": repeated}
+        metrics |= {"dropped_groups": len(batch.dropped), "repeated": repeated, "tokens_per_second": speed}
         metrics |= sampled | traces.begin(host, number)
         return Rollout(custom_convert(args, samples), batch.next_group, metrics)
 

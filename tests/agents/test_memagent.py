@@ -31,12 +31,6 @@ def test_a_memory_is_the_sampled_ids_capped():
     assert run.count("truncated_memories") == 1 and run.count("memory_tokens") == 3
 
 
-def test_an_end_of_turn_never_enters_a_memory():
-    run = read(["m<|im_end|>", "", "", "x"])
-    assert run.prompts[1].count("<|im_end|>") == 2  # one as text of the reply, and the user turn's own end
-    assert run.trajectory.turns[1].prompt_ids.count(END[0]) == 1
-
-
 def test_the_released_way_carries_unclosed_thinking_and_shows_an_empty_memory_as_nothing():
     run = read(["<think>a", "<think>b</think> c ", "", "x"], args="carry=reply")
     assert run.memories == ["<think>a", "c", ""] and "<memory>\n\n</memory>" in run.prompts[3]
@@ -74,25 +68,15 @@ def test_other_exceptions_propagate_and_a_cut_answer_keeps_its_text():
     assert run.trajectory.outcome is Outcome.TRUNCATED and run.trajectory.answer == "\\boxed{re"
 
 
-def test_who_watches_hears_of_every_round_after_it():
-    seen = []
-    read(["a", "b", "x"], 2, watch=lambda turns, state: seen.append((turns[0].kind, VOCABULARY.decode(state.memory))))
-    assert seen == [(TurnKind.MEMORY, "a"), (TurnKind.MEMORY, "b"), (TurnKind.FINAL, "b")]
-
-
 @pytest.mark.parametrize("settings,name", [
     ({"agent": "nope"}, "AGENT"), ({"agent_args": "carry=all"}, "AGENT_ARGS"), ({"agent_args": "width=2"}, "width"),
-    ({"agent": "gated", "agent_args": "carry=reply"}, "carry"), ({"agent_args": "turn_cost=2"}, "turn_cost"),
-    ({"agent": "parallel", "agent_args": "width=17"}, "width"),
-    ({"agent": "single", "agent_args": "a=1"}, "AGENT_ARGS"),
+    ({"agent": "parallel", "agent_args": "width=17"}, "width"), ({"agent_args": "turn_cost=2"}, "turn_cost"),
     ({"agent": "rememr1", "agent_args": "recall=embedding"}, "recall_model"),
     ({"agent": "rememr1", "agent_args": "query_blind=1 recall_query=question"}, "recall_query"),
-    ({"agent": "rememr1", "agent_args": "evidence_reward=1 state_reward=published"}, "evidence_reward"),
 ])
 def test_settings_that_an_agent_cannot_have_are_refused_by_name(settings, name):
-    with pytest.raises(ConfigError, match=name) as refused:
+    with pytest.raises(ConfigError, match=name):
         build(Config(**settings))
-    assert "\n" not in str(refused.value)
 
 
 # --- an agent of one's own ----------------------------------------------------------------------------------------

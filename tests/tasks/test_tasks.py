@@ -9,9 +9,8 @@ from mem_agent import rollout
 from mem_agent.config import Config, ConfigError
 from mem_agent.hooks.plugins import check_plugins
 from mem_agent.hooks.sample import Record, Sample
-from mem_agent.hooks.task_row import row_of
 from mem_agent.tasks import TASKS, TaskRow, load_task
-from mem_agent.tests.helpers.samples import foreign, trajectory, turns_of
+from mem_agent.tests.helpers.samples import trajectory, turns_of
 
 GOLDS = [("The Beatles",), ("Ann Lee", "Lee"), ("3.14",), ("yes",), ("C++",), ("-5%",), ("f(\\{1\\}) = {3}",)]
 BOXED = ["qa", "ruler"]
@@ -120,7 +119,6 @@ class Half(Task):
     headline = "letters"
     def read_answer(self, reply): return reply
     def reward(self, reply, row): return {}
-
 """
 
 
@@ -157,35 +155,10 @@ def test_accuracy_is_the_part_that_a_task_calls_its_outcome_and_a_slow_task_hold
     assert done.train_metadata["accuracy"] == 0.25
 
 
-def test_what_would_have_been_right():
-    task = load_task("qa")
-    assert task.solution(TaskRow("q?", ("red", "blue"))) == "\\boxed{red}" and task.solution(TaskRow("q?", ())) == ""
-    assert task.solution(TaskRow("q?", ("red",), {"solution": "It is \\boxed{red}"})) == "It is \\boxed{red}"
-
-
 def test_a_row_gets_no_code_imported_that_the_user_has_not_named(own):
     done = ended("four", task=f"{own}:Length")
     assert rewarded(done, TASK="qa") == 0.0 and done.train_metadata["failure"] == "unknown_task"
     assert rewarded(ended("four", task=f"{own}:Length"), TASK=f"qa,{own}:Length") == pytest.approx(0.65)
-
-
-def test_a_row_is_what_tasks_see_without_its_document():
-    done = ended("", context="long", context_id="x", level="hard")
-    assert row_of(done) == TaskRow("q?", ("red",), {"ground_truth": ["red"], "level": "hard"})
-
-
-@pytest.mark.parametrize("name", ["nope", "no.such:Thing", 7], ids=str)
-def test_an_unknown_task_of_a_row_is_a_counted_failure(name):
-    row = Sample(prompt="q?", metadata={"context": "c", "ground_truth": ["red"], "task": name})
-    done = asyncio.run(rollout.generate(SimpleNamespace(mem_agent={}), row, {}))
-    assert done.status is Sample.Status.FAILED and done.reward == 0.0 and done.remove_sample
-    assert done.train_metadata["failure"] == "unknown_task" and "TASK=" in done.train_metadata["failure_message"]
-    assert rollout.rollout_metrics([done])["failed/unknown_task"] == 1
-
-
-def test_an_unknown_task_of_the_run_is_no_failure_but_an_error():
-    with pytest.raises(ConfigError, match="TASK='nope': allowed: qa, ruler"):
-        asyncio.run(rollout.generate(SimpleNamespace(mem_agent={"TASK": "nope"}), Sample(prompt="q?"), {}))
 
 
 UNSCORED = [
@@ -197,18 +170,13 @@ UNSCORED = [
 
 
 @pytest.mark.parametrize("metadata,failure,message", UNSCORED)
-@pytest.mark.parametrize("of_another_hook", [False, True])
-def test_what_cannot_be_scored_fails_alone(metadata, failure, message, of_another_hook, own):
+def test_what_cannot_be_scored_fails_alone(metadata, failure, message, own):
     bad, good = ended("\\boxed{red}", **metadata), ended("\\boxed{red}")
-    if of_another_hook:
-        bad = foreign(response="\\boxed{red}", metadata=bad.metadata)
     assert rewarded([bad, good], TASK=f"qa,{own}:Raises,{own}:Endless") == [0.0, 1.0]
     assert bad.status is Sample.Status.FAILED and bad.reward == 0.0 and bad.remove_sample
     assert bad.loss_mask == [0] * bad.response_length and good.status is Sample.Status.COMPLETED
     record = Record.of(bad)
-    if not of_another_hook:
-        assert (record.outcome, record.failure) == ("failed", failure) and message in record.failure_message
-        assert len(record.turns) == 1 and record.reward_parts == {}
+    assert (record.outcome, record.failure) == ("failed", failure) and message in record.failure_message
 
 
 # --- before anything starts ------------------------------------------------------------------------------------------
@@ -222,7 +190,6 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("changes", "named"), REFUSED)
-def test_a_bad_class_is_refused_in_one_line_before_anything_starts(changes, named, own):
-    with pytest.raises(ConfigError) as error:
+def test_a_bad_class_is_refused_before_anything_starts(changes, named, own):
+    with pytest.raises(ConfigError, match=named):
         check_plugins(Config.from_mapping({name: value.replace("{own}", str(own)) for name, value in changes.items()}))
-    assert named in str(error.value) and "\n" not in str(error.value)
