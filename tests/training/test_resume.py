@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import shutil
 from pathlib import Path
@@ -53,12 +52,12 @@ def test_places_and_patience_leave_a_replay_as_it_is_and_any_other_setting_refus
     assert [Journal(base.replace(**{name: value})).read(0) for name, value in refused.items()] == [None] * len(refused)
 
 
-@pytest.mark.parametrize("named", ["mem_prompts", "agent", "task", "reward", "train_data"])
+@pytest.mark.parametrize("named", ["mem_prompts", "agent", "train_data"])
 def test_a_file_that_is_written_anew_under_its_name_refuses_the_replay(named, base, tmp_path):
     """The prompts and the user's classes by what they say, the training file by its size."""
     path = tmp_path / "mine.py"
     source = "from mem_agent.agents.memagent import MemAgent\nclass Mine(MemAgent): pass\n"
-    config = base.replace(**{named: str(path) + ":Mine" * (named in ("agent", "task", "reward"))})
+    config = base.replace(**{named: str(path) + ":Mine" * (named == "agent")})
     found = []
     for text in (source, source + "# changed\n", source):
         path.write_text(text)
@@ -169,9 +168,7 @@ def test_a_run_that_goes_back_comes_to_the_weights_of_the_unbroken_one(config, u
     train.train(config)
     assert MadeUpRollouts.sampled == [] and exact(config.save_path) == metrics
     assert all(torch.equal(tensor, unbroken[1][name]) for name, tensor in MadeUpRollouts.weights.items())
-    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    if named == "5":
-        assert "iter_0000005" in said[0]
+    assert named == "3" or "iter_0000005" in caplog.text
 
 
 def test_a_run_goes_on_from_the_newest_whole_checkpoint(config):
@@ -184,19 +181,7 @@ def test_a_run_goes_on_from_the_newest_whole_checkpoint(config):
 
 def test_without_a_whole_checkpoint_the_run_ends_with_one_line_and_nothing_is_touched(config):
     before = {path for path in Path(config.save_path).rglob("*") if path.is_file()}
-    metrics = exact(config.save_path)
     Path(config.save_path, "iter_0000003", "common.pt").write_bytes(b"")
     with pytest.raises(CheckpointError, match="iter_0000003"):
         train.train(config.replace(num_rollout=9))
     assert {path for path in Path(config.save_path).rglob("*") if path.is_file()} == before
-    assert exact(config.save_path) == metrics
-
-
-@pytest.mark.parametrize(("keep", "kept"), [(1, []), (0, [2, 3])])
-def test_the_journal_reaches_back_to_the_oldest_kept_checkpoint(config, tmp_path, keep, kept):
-    config = config.replace(save_path=str(tmp_path / "other"), num_rollout=4, keep_checkpoints=keep)
-    train.train(config)
-    assert journalled(config) == kept
-    Path(config.save_path, folders.TRACKER).unlink()  # the newest checkpoint is continued
-    train.train(config)
-    assert MadeUpRollouts.sampled == [0, 1, 2, 3], "all rollouts are there"

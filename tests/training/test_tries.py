@@ -5,12 +5,9 @@ from hypothesis import strategies as st
 
 from mem_agent.training.rows import TrainRow, optimizer_steps, rows_from_train_data
 from mem_agent.training.tries import (
-    Piece,
     build_trie,
     cut_tries,
-    first_fit,
     rank_micro_batches,
-    sorted_by_prefix,
     split_pieces,
     trie_tokens,
 )
@@ -120,13 +117,6 @@ def test_pieces_fit_a_rank_and_ranks_differ_by_a_piece_at_most(rows, ranks):
 def test_the_split_is_a_function_of_the_rows_alone():
     assert rank_micro_batches([[1, 2, 3], [1, 2, 4], [1, 2, 5, 6, 7], [8, 9]], 2, 100) == [[[0, 1, 2]], [[3]]]
     assert rank_micro_batches([[1] * 5, [2], [3] * 4, [4] * 2], 2, 6, share=False) == [[[0, 1]], [[2, 3]]]
-    assert first_fit([Piece((0,), 5), Piece((1,), 1), Piece((2,), 4), Piece((3,), 2)], 6) == [[0, 1], [2, 3]]
-
-
-def test_rows_are_sorted_as_numbers_and_share_whole_tokens():
-    # 257 and 258 have their high bytes in common, and no token.
-    rows = [[258, 7], [151_643], [257], [255, 1], [258, 263]]
-    assert sorted_by_prefix(rows) == ([3, 2, 0, 4, 1], [0, 0, 0, 1, 0])
 
 
 def test_siblings_stay_together_and_a_trie_is_cut_where_least_is_shared():
