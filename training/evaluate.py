@@ -45,7 +45,9 @@ from ..system.files import remove
 
 logger = logging.getLogger("mem_agent")
 
-_COSTS = ("turns", "rounds", "memory_tokens", "response_tokens")
+
+
+COSTS = ("turns", "rounds", "memory_tokens", "response_tokens")
 
 
 def output_of(config: Config, name: str) -> Path:
@@ -110,7 +112,7 @@ async def _ask(config: Config, fleet: Fleet, number: int, weights: str) -> dict[
     summaries = await evaluate(config, model, fleet.url, output, weights=weights, kept_bytes=kept, quiet=True)
     return {
         one.name: {name: score.mean / 100 for name, score in one.scores.items()}
-        | {name: one.costs[name].mean for name in _COSTS if name in one.costs}
+        | {name: cost.mean for name, cost in one.costs.items() if name in COSTS}
         | {"questions": float(one.questions), "failed": float(one.failed)}
         for one in summaries
     }

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import psutil
 import torch
@@ -34,7 +34,6 @@ from ..system.cli import python_module
 from ..system.files import SHARED_MEMORY, scratch_folder
 from ..system.processes import ChildProcess, ProcessError
 
-T = TypeVar("T")
 MEETING = "MEM_AGENT_RANKS_MEET_IN"
 """Variable: the file in which the ranks find each other."""
 DEATH_SEEN_S = 10.0
@@ -132,7 +131,7 @@ def join(tp: int) -> None:
     assert parallel_state.get_tensor_model_parallel_world_size() == tp, "this process already runs with another TP"
 
 
-def broadcast(value: T) -> T:
+def broadcast(value: Any) -> Any:
     """Rank 0's value on every rank."""
     box = [value]
     dist.broadcast_object_list(box, src=0)

@@ -31,16 +31,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import rollout as hooks
 from ..checkpoints.hf_folder import HfTensors
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
-from ..data.training_file import DataSource, TrainingRow
+from ..data.training_file import DataSource
 from ..hooks import rewards, traces
 from ..hooks.host import HostArgs, embedded_args
 from ..hooks.metrics import rollout_metrics
@@ -67,20 +66,11 @@ class RolloutError(MemAgentError):
 # --- a batch --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    groups: list[Group]
+class Batch(NamedTuple):
+    samples: list[Sample]
     next_group: int
-    dropped: list[Group]
-    """Groups that the filter left out; they cost as much as the others."""
-
-    @property
-    def samples(self) -> list[Sample]:
-        return [sample for group in self.groups for sample in group]
-
-    @property
-    def sampled(self) -> list[Sample]:
-        return [sample for group in (*self.groups, *self.dropped) for sample in group]
+    dropped: list[Sample]
+    """Of groups that the filter left out; they cost as much as the others."""
 
 
 async def collect_batch(
@@ -89,27 +79,23 @@ async def collect_batch(
 ) -> Batch:
     """Run groups from ``first_group`` on until ``batch_size`` of them are kept."""
     running: deque[asyncio.Task[Group]] = deque()
-    started = first_group
-    kept: list[Group] = []
-    dropped: list[Group] = []
+    samples: list[Sample] = []
+    dropped: list[Sample] = []
+    kept, started = 0, first_group
     try:
-        while len(kept) < batch_size:
-            while len(running) < max(in_flight, batch_size) - len(kept):
+        while kept < batch_size:
+            while len(running) < max(in_flight, batch_size) - kept:
                 running.append(asyncio.ensure_future(run_group(started)))
                 started += 1
             group = await running.popleft()
-            (kept if keep(group) else dropped).append(group)
-        return Batch(kept, started - len(running), dropped)
+            wanted = keep(group)
+            (samples if wanted else dropped).extend(group)
+            kept += wanted
+        return Batch(samples, started - len(running), dropped)
     finally:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-
-
-def siblings(row: TrainingRow, group: int, count: int) -> Group:
-    """Fresh Samples of one document; ``index`` is unique over the run."""
-    numbers = range(group * count, (group + 1) * count)
-    return [Sample(row.prompt, row.label, dict(row.metadata), group_index=group, index=n) for n in numbers]
 
 
 def training_sampling(config: Config, sample: Sample) -> dict[str, Any]:
@@ -192,12 +178,13 @@ class Rollouts:
         samples = batch.samples
         speed = (answered(loop)["sampled_tokens"] - before) / (time.monotonic() - began)  # of all replies, kept or not
         # Of all that was sampled, before the rollout as a whole adds to the kept ones.
-        sampled = {"sampled_reward": rollout_metrics(batch.sampled)["reward"]} if batch.dropped else {}
+        of_all = {"sampled_reward": rollout_metrics(samples + batch.dropped)["reward"]} if batch.dropped else {}
         await asyncio.to_thread(rewards.apply, host, samples, number)  # the loop still serves routers and engines
         # Of the groups that are trained on, as in slime and vime.
         metrics = rollout_metrics(samples) | row_counts(args, samples) | rewards.metrics(host)
-        metrics |= {"dropped_groups": len(batch.dropped), "repeated": repeated, "tokens_per_second": speed}
-        metrics |= sampled | traces.begin(host, number)
+        dropped = len(batch.dropped) // self.config.group_size
+        metrics |= {"dropped_groups": dropped, "repeated": repeated, "tokens_per_second": speed}
+        metrics |= of_all | traces.begin(host, number)
         return Rollout(custom_convert(args, samples), batch.next_group, metrics)
 
     async def _whole_batch(self, number: int, first_group: int) -> tuple[Batch, int]:
@@ -213,7 +200,7 @@ class Rollouts:
             try:
                 batch = await watched(self._collect(first_group), look, WATCH_EVERY_S)
                 # In a dropped group a failure may be why the filter dropped it.
-                if all(map(ended, batch.sampled)):
+                if all(map(ended, batch.samples + batch.dropped)):
                     return batch, repeated
                 require_survivors(batch.samples, "a rollout")
                 if not any(map(ended, batch.samples)):
@@ -234,8 +221,10 @@ class Rollouts:
         filtered = config.dynamic_filter == "nonzero_std" and not config.supervised
 
         async def run_group(group: int) -> Group:
-            samples = siblings(self.source.row(group), group, config.group_size)
-            return await gather_or_cancel(*(run_sample(args, one, training_sampling(config, one)) for one in samples))
+            """Of one document; a sample's ``index`` is unique over the run."""
+            row, numbers = self.source.row(group), range(group * config.group_size, (group + 1) * config.group_size)
+            fresh = [Sample(row.prompt, row.label, dict(row.metadata), group_index=group, index=n) for n in numbers]
+            return await gather_or_cancel(*(run_sample(args, one, training_sampling(config, one)) for one in fresh))
 
         def keep(group: Group) -> bool:
             return not filtered or hooks.nonzero_std(args, group)

@@ -55,7 +55,7 @@ from ..system.errors import MemAgentError
 from ..system.files import folder_lock
 from ..system.process_environment import share_cores
 from .evaluate import evaluate_alone, output_of, rows_of
-from .log import RunLog
+from .log import run_log
 from .ranks import broadcast, is_rank_zero, leave, other_ranks, with_train_procs
 from .resume import Rollout, resume, save
 from .rollouts import Rollouts
@@ -116,7 +116,7 @@ def train_rollouts(config: Config, source: Rollouts | None) -> None:
     if source is not None:
         write_settings(config)  # not before it is clear that the run goes on under them
         source.begin()
-    with closing(RunLog(config, start)) if source is not None else nullcontext() as log:
+    with run_log(config, start) if source is not None else nullcontext() as finish:
         sync(source, trainer, start)
         for number in range(start, config.num_rollout):
             stop_if_asked()
@@ -133,8 +133,8 @@ def train_rollouts(config: Config, source: Rollouts | None) -> None:
                 metrics |= source.evaluate_policy(number)
             metrics["seconds"] = time.monotonic() - began
             # Before the checkpoint: a resumed run drops lines it writes again, but could not make up a lost one.
-            if log is not None:
-                log.finish(number, metrics)
+            if finish is not None:
+                finish(number, metrics)
             if (number + 1) % config.save_interval == 0 or number + 1 == config.num_rollout:
                 save(config, trainer, number, next_group)
     if config.train_procs > 1:

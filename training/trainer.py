@@ -149,10 +149,10 @@ class Trainer:
             # ... and the rotary table [longest row, 1, 1, d] has an entry for each token of the pack.
             inner.rotary_pos_emb.register_forward_hook(lambda _, __, table: table.index_select(0, positions)),
         ):
+            deepest = max(trie.positions) + 1  # tokens of the longest row
+            packed = tree_seq_params(trie.end, deepest, device, DENSE if self.share else 0)
             logits = model(
-                input_ids=tokens[None], position_ids=positions[None], attention_mask=None,
-                packed_seq_params=tree_seq_params(trie.end, trie.deepest, device, DENSE if self.share else 0),
-            )
+                input_ids=tokens[None], position_ids=positions[None], attention_mask=None, packed_seq_params=packed)
         flat, vocabulary = logits[0].float(), self.bridge.vocab_size
         log_probs, entropy = token_log_probs(flat, targets, vocabulary, temperature, with_entropy)
         return log_probs.index_select(0, places), entropy.index_select(0, places)

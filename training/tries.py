@@ -54,11 +54,6 @@ class Trie:
     places: list[int]
     """For every response token, row after row as they were given: its index into the two lists above."""
 
-    @property
-    def deepest(self) -> int:
-        """Tokens of the longest row."""
-        return max(self.positions) + 1
-
 
 def build_trie(rows: Sequence[TrainRow], share: bool = True) -> Trie:
     """All rows of a pack; without ``share`` each keeps a path of its own."""

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from mem_agent import eval_ruler_hqa
-from mem_agent.checkpoints import convert
 from mem_agent.config import Config
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
-from mem_agent.training import evaluate, train
+from mem_agent.training import evaluate
 from mem_agent.training.evaluate import evaluate_alone, evaluate_between, evaluate_model
 
 POCKET = Path(__file__).parents[2] / "pocket"
@@ -89,43 +88,3 @@ def test_rows_of_a_file_are_asked_through_the_hooks_and_again_where_an_engine_di
     assert fleet.emptied == 2
     sampling = [request["sampling_params"] for request in router.requests]
     assert {each["temperature"] for each in sampling} == {0.5} and len({each["seed"] for each in sampling}) == 12
-
-
-# --- in a run -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("done,options,expected", [
-    (0, {"evaluate": True}, ["before", "trained", "converted", "after-iter_0000001", "table", "closed"]),
-    (0, {}, ["trained", "closed"]),
-    (2, {"evaluate": True}, ["converted", "alone before after-iter_0000001", "table"]),  # an earlier start trained
-])
-def test_what_stands_before_and_behind_training(done, options, expected, config, tmp_path, monkeypatch):
-    calls, run = [], tmp_path / "run"
-
-    class Source:
-        def __init__(self, config, evaluate=False):
-            calls.extend(["before"] * evaluate)
-
-        def evaluate(self, name, model):
-            calls.append(name)
-
-        def close(self):
-            calls.append("closed")
-
-    def trained(config, source):
-        calls.append("trained")
-        (run / "iter_0000001").mkdir(parents=True)
-
-    async def alone(config, models):
-        calls.append(f"alone {' '.join(models)}")
-
-    if done:
-        (run / "iter_0000001").mkdir(parents=True)
-    monkeypatch.setattr(train, "Rollouts", Source)
-    monkeypatch.setattr(train, "train_rollouts", trained)
-    monkeypatch.setattr(train, "evaluate_alone", alone)
-    monkeypatch.setattr(train, "tables", lambda results: calls.append("table"))
-    monkeypatch.setattr(train, "add_evaluation", lambda model, results: None)
-    monkeypatch.setattr(convert, "convert", lambda *_, **__: calls.append("converted"))
-    model = train.train(config.replace(num_rollout=2), **options)
-    assert calls == expected and model == (run / "hf" / "iter_0000001" if options else None)

@@ -67,15 +67,11 @@ def test_a_solution_is_taught_after_the_prompt_of_rollouts(model, tmp_path, toke
     assert found.next_group == 5
     data = found.train_data
     texts = [tokenizer.decode(tokens) for tokens in data["tokens"]]
-    assert [next(q for q in ANSWERS if q in text) for text in texts] == [*list(ANSWERS)[1:], next(iter(ANSWERS))]
-    for text, length, mask, tokens in zip(
-        texts, data["response_lengths"], data["loss_masks"], data["tokens"], strict=True
-    ):
-        question = next(question for question in ANSWERS if question in text)
+    order = [*list(ANSWERS)[1:], next(iter(ANSWERS))]
+    for question, text, length, mask in zip(order, texts, data["response_lengths"], data["loss_masks"], strict=True):
         prompt, _, reply = text.partition("<|im_start|>assistant\n")
-        assert reply == f"It is \\boxed{{{ANSWERS[question]}}}<|im_end|>"
-        assert mask == [1] * length and tokenizer.decode(tokens[-length:]) == reply
-        assert prompt.startswith("<|im_start|>user\n") and "inside \\boxed{}" in prompt
+        assert question in prompt and reply == f"It is \\boxed{{{ANSWERS[question]}}}<|im_end|>"
+        assert mask == [1] * length and len(tokenizer.encode(reply)) == length
     assert not {"reward", "mixed_groups", "accuracy"} & found.metrics.keys()
     assert (found.metrics["trajectories"], found.metrics["failed"], found.metrics["rows"]) == (4, 0, 4)
 

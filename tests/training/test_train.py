@@ -12,7 +12,7 @@ from mem_agent.system.errors import MemAgentError
 from mem_agent.system.ports import free_ports
 from mem_agent.tests.helpers.fake_host import make_model
 from mem_agent.training.resume import Rollout
-from mem_agent.training.train import checked, learn, main, pocket_profile, train_rollouts
+from mem_agent.training.train import checked, learn, main, pocket_profile
 
 ROW = {"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}
 
@@ -84,15 +84,6 @@ def test_a_run_that_goes_on_leaves_its_settings_as_they_were_resolved(tmp_path, 
         monkeypatch.delenv(name)
     monkeypatch.chdir("/")
     assert main(["--check", "--config", str(save / "mem_agent.yaml")]) == 0
-
-    def refuse(*_):
-        raise ConfigError("it ends here")
-
-    (save / "mem_agent.yaml").write_text("as it was")
-    monkeypatch.setattr("mem_agent.training.train.resume", refuse)
-    with pytest.raises(ConfigError, match="it ends here"):
-        train_rollouts(Config(save_path=str(save)), Source(left))
-    assert (save / "mem_agent.yaml").read_text() == "as it was"
 
 
 def test_the_pockets_chat_model_answers_while_the_run_lasts(monkeypatch):
