@@ -55,12 +55,6 @@ def test_a_round_that_did_not_finish_leaves_no_memory(reply, outcome, turns):
     assert (run.count("rounds"), run.count("chunks")) == (turns, 3)
 
 
-def test_a_host_that_aborts_ends_it_before_the_next_turn():
-    asked = iter([False, False, True])
-    run = read(["m", "m", "m", "x"], is_aborted=lambda: next(asked))
-    assert run.trajectory.outcome is Outcome.ABORTED and run.kinds == "mm"
-
-
 def test_other_exceptions_propagate_and_a_cut_answer_keeps_its_text():
     with pytest.raises(ZeroDivisionError):
         read(["m", ZeroDivisionError()])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mem_agent.tests.helpers.scripted import END, QUESTION, SECTIONS, VOCABULARY, read, spliced
+from mem_agent.tests.helpers.scripted import QUESTION, SECTIONS, read
 
 BOX = "\\boxed{red}"
 COUNTS = ("rounds", "useful_notes", "merges", "format_fallbacks")
@@ -35,15 +35,6 @@ def test_a_merge_turn_sees_question_memory_and_useful_replies_in_order():
     assert "<notes>" in merge and QUESTION in merge and "a\n\nold" in merge and "Nothing yet." in merge
     assert [("mmm" in p) for p in run.prompts[4:7]] == [True] * 3, "one round is read beside one memory"
     assert run.memories == ["", "mmm", "fff"], "a reply that repeats the memory is left out"
-
-
-def test_ids_are_spliced_as_sampled_without_thinking_or_control_tokens():
-    odd = [VOCABULARY.encode_text(letter)[0] for letter in "The"]
-    think = VOCABULARY.encode_markup("<think>nothing</think>")
-    run = read([think + odd + END, "b<|im_end|>", odd[::-1] + END, BOX], 2, "width=2", agent="parallel")
-    merge, final = run.trajectory.turns[2].prompt_ids, run.trajectory.turns[3].prompt_ids
-    assert spliced(merge, odd) and spliced(final, odd[::-1]) and merge.count(END[0]) == 1
-    assert run.trajectory.memories[-1] == tuple(odd[::-1])
 
 
 def most_rounds(chunks, width):

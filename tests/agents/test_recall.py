@@ -28,12 +28,6 @@ def test_what_is_found(recall, query, found):
     assert history(TEXTS, recall).find(query) == (None if found is None else TEXTS[found])
 
 
-@pytest.mark.parametrize("recall", ["tfidf", "bm25"])
-def test_the_memory_that_is_shown_anyway_is_never_recalled(recall):
-    held = history(TEXTS, recall)
-    assert held.find("red", now=TEXTS[1]) is None and held.find("key", now=TEXTS[0]) == TEXTS[1]
-
-
 def test_words_are_lower_case_without_stop_words_and_letters_where_there_are_no_blanks():
     assert words("The Key of ANNA, is 3.5!") == ["key", "anna", "3", "5"]
     assert words("东京塔 Tower") == ["东", "京", "塔", "tower"]

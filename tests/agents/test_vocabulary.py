@@ -63,13 +63,6 @@ def test_a_prompt_begins_once_as_the_tokenizer_begins_a_text(agent, template):
     assert plain.beginning(plain.encode_markup("a")) == plain.encode_markup("a")
 
 
-def test_memory_keeps_sampled_ids_without_control_eos_and_out_of_vocabulary():
-    body, (end,) = [VOCABULARY.encode_text(c)[0] for c in "The"], VOCABULARY.encode_markup("<|im_end|>")
-    assert VOCABULARY.encode_text("The") != body
-    sampled = [body[0], end, *body[1:], VOCABULARY.size, VOCABULARY.size + 7, end]
-    assert VOCABULARY.memory_ids(sampled, limit=99) == body and VOCABULARY.memory_ids(sampled, limit=2) == body[:2]
-
-
 # a reply | what is left of it
 THINKING = [
     ("<think>I see a key</think>red", "red"),

@@ -57,26 +57,6 @@ def test_golden_batches_of_one_question():
     ]
 
 
-def test_questions_of_a_batch_use_their_own_key_and_more_neighbours_are_all_of_them():
-    """Raw exploit of x is 0 at p, where x succeeded, and -sqrt(2) at q, where y did; with k=2 it is -sqrt(1/2)."""
-    for k, least in ((1, -math.sqrt(2)), (30, -ROOT)):
-        reward = episodic(PLANE, k=k)
-        reward.batch_parts([answer("p", "x", True), answer("q", "y", True, group=1)])
-        reward.batch_parts([answer("p", "x"), answer("q", "x", group=1)])
-        assert reward.metrics()["intrinsic/exploit_least"] == pytest.approx(least, abs=2e-3)
-
-
-def test_without_failures_there_is_no_explore_and_knn_keeps_none():
-    reward = episodic(PLANE)
-    for texts in ("n", "xdn", "y"):
-        parts = earned(reward, *(answer("p", text, True) for text in texts))
-        assert [one["explore"] for one in parts] == [0.0] * len(texts)
-    assert parts[0]["exploit"] > 0
-    reward = episodic(PLANE, plus=False)
-    assert earned(reward, answer("p", "x"), answer("p", "y", True))[0].keys() == {"exploit"}
-    assert not any("failure" in name for name in reward.metrics())
-
-
 def test_warm_up_counts_failed_questions_and_fills_the_window_meanwhile():
     reward = episodic(PLANE, warmup=2)
     for batch in (["pn"], ["px", "pd", "pn"], ["qn"]):  # raw explore 2, 1.707, 0; q is the second question to fail

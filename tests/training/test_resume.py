@@ -36,8 +36,7 @@ def test_what_followed_a_rollout_that_is_sampled_again_is_removed(tmp_path, capl
 
 @pytest.fixture
 def base(tmp_path):
-    for name in ("train.jsonl", "other.jsonl", "other.yaml"):
-        (tmp_path / name).write_text("{}\n")
+    (tmp_path / "train.jsonl").write_text("{}\n")
     return Config(train_data=str(tmp_path / "train.jsonl"), train_procs=2, save_path=str(tmp_path))
 
 
@@ -50,19 +49,12 @@ def test_places_and_patience_leave_a_replay_as_it_is_and_any_other_setting_refus
     refused = {"lr": 1.0, "seed": 2, "mem_chunk_tokens": 5, "agent_args": "x=1", "kl_coef": 0.0, "train_procs": 1,
                "engine_args": "--dtype float16"}
     assert [Journal(base.replace(**{name: value})).read(0) for name, value in refused.items()] == [None] * len(refused)
-
-
-@pytest.mark.parametrize("named", ["mem_prompts", "agent", "train_data"])
-def test_a_file_that_is_written_anew_under_its_name_refuses_the_replay(named, base, tmp_path):
-    """The prompts and the user's classes by what they say, the training file by its size."""
-    path = tmp_path / "mine.py"
-    source = "from mem_agent.agents.memagent import MemAgent\nclass Mine(MemAgent): pass\n"
-    config = base.replace(**{named: str(path) + ":Mine" * (named == "agent")})
-    found = []
-    for text in (source, source + "# changed\n", source):
-        path.write_text(text)
-        found.append(fingerprint(config))
-    assert found[0] == found[2] != found[1]
+    for named, path in {"mem_prompts": "texts.yaml", "agent": "own.py:Own", "train_data": "train.jsonl"}.items():
+        config, file = base.replace(**{named: str(tmp_path / path)}), tmp_path / path.removesuffix(":Own")
+        file.write_text("as it was")
+        before = fingerprint(config)
+        file.write_text("of another size")
+        assert fingerprint(config) != before, named
 
 
 # --- what a checkpoint says ------------------------------------------------------------------------------------------

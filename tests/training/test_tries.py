@@ -117,13 +117,3 @@ def test_pieces_fit_a_rank_and_ranks_differ_by_a_piece_at_most(rows, ranks):
 def test_the_split_is_a_function_of_the_rows_alone():
     assert rank_micro_batches([[1, 2, 3], [1, 2, 4], [1, 2, 5, 6, 7], [8, 9]], 2, 100) == [[[0, 1, 2]], [[3]]]
     assert rank_micro_batches([[1] * 5, [2], [3] * 4, [4] * 2], 2, 6, share=False) == [[[0, 1]], [[2, 3]]]
-
-
-def test_siblings_stay_together_and_a_trie_is_cut_where_least_is_shared():
-    chunk_a, chunk_b = [1, *range(10, 20)], [1, *range(30, 40)]
-    rows = [chunk + [sibling] for sibling in (50, 51) for chunk in (chunk_a, chunk_b)]
-    assert trie_tokens(rows) == 1 + 2 * (10 + 2)
-    whole = cut_tries(rows, 1, 25)
-    halves = cut_tries(rows, 1, 24)
-    assert [(piece.rows, piece.tokens) for piece in whole] == [((0, 2, 1, 3), 25)]
-    assert [(piece.rows, piece.tokens) for piece in halves] == [((0, 2), 13), ((1, 3), 13)]
