@@ -172,16 +172,45 @@ def compile_template(text: str, frame: Frame, vocabulary: Vocabulary) -> TokenTe
     Raises:
         ConfigError: the chat template drops, repeats or rewrites a user message.
     """
-    slots = tuple(SLOT.findall(text))
-    # Markers of letters and digits only survive any escaping that a chat template may do.
-    markers = {slot: f"MEMSLOT{slot.upper()}X7Q" for slot in slots}
-    rendered = frame(SLOT.sub(lambda match: markers[match[1]], text))
-    pieces = re.split("|".join(markers.values()), rendered)
-    if [rendered.count(m) for m in markers.values()] != [1] * len(slots) or len(pieces) != len(slots) + 1:
-        raise ConfigError("the model's chat template does not show a user message once and unchanged")
+    slots = SLOT.findall(text)
+    return _cut_at_markers(frame(SLOT.sub(lambda match: _marker(slots.index(match[1])), text)), slots, vocabulary)
+
+
+def compile_chat(
+    before: Sequence[Message], frame: Frame, vocabulary: Vocabulary
+) -> tuple[TokenTemplate, dict[str, list[int]]]:
+    """The prompt of a question behind these messages, and the messages' ids by slot.
+
+    Raises:
+        ConfigError: the chat template cannot show them, or not the question last.
+    """
+    texts = {str(number): vocabulary.encode_text(each.text) for number, each in enumerate(before)}
+    marked = [Message(each.role, _marker(number)) for number, each in enumerate(before)]
+    rendered = frame.conversation([*marked, Message(Role.USER, _marker(len(before)))])
+    template = _cut_at_markers(rendered, [*texts, PROBLEM], vocabulary)
+    # Some templates put the system message beside the question; the order is theirs, except for the question's.
+    if template.slots[-1] != PROBLEM:
+        raise ConfigError("the model's chat template does not show the question last")
+    return template, texts
+
+
+def _marker(number: int) -> str:
+    """Stands for slot ``number``. Letters and digits survive any escaping that a chat template may do."""
+    return f"MEMSLOT{number}X7Q"
+
+
+def _cut_at_markers(rendered: str, slots: Sequence[str], vocabulary: Vocabulary) -> TokenTemplate:
+    """A rendered prompt with the markers of ``slots``, in whatever order it shows them.
+
+    Raises:
+        ConfigError: it does not show each of them once.
+    """
+    pieces, numbers = re.split(r"MEMSLOT\d+X7Q", rendered), re.findall(r"MEMSLOT(\d+)X7Q", rendered)
+    if sorted(map(int, numbers)) != list(range(len(slots))):
+        raise ConfigError("the model's chat template does not show every message once and unchanged")
     first, *others = (vocabulary.encode_markup(piece) if piece else [] for piece in pieces)
     encoded = (tuple(vocabulary.beginning(first)), *map(tuple, others))
-    return TokenTemplate(encoded, slots, opens_thinking(pieces[-1]))
+    return TokenTemplate(encoded, tuple(slots[int(number)] for number in numbers), opens_thinking(pieces[-1]))
 
 
 def opens_thinking(tail: str) -> bool:

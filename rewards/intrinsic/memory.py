@@ -70,7 +70,6 @@ from .encoder import Encoder, Vectors
 Weight = Annotated[FiniteFloat, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 ID_BYTES = 16
-FILE = "memory.npz"
 SUCCESS = 0.5
 """An answer worth at least this is a success, any other a failure."""
 KEYS, VALUES = 10_000, 100
@@ -126,8 +125,8 @@ class Intrinsic(Reward):
                 for term, window in self.windows.items() if window for name, end in ends.items()}
 
     @abstractmethod
-    def about(self) -> dict[str, str]:
-        """What a saved memory must share with this one."""
+    def file(self) -> str:
+        """The saved memory's name; a memory of another mode or model has another."""
 
     @abstractmethod
     def arrays(self) -> dict[str, Any]:
@@ -139,15 +138,15 @@ class Intrinsic(Reward):
 
     def save(self, folder: Path) -> None:
         windows: dict[str, Any] = {f"{term}.window": np.array(window) for term, window in self.windows.items()}
-        np.savez(folder / FILE, about=np.array(json.dumps(self.about())), **windows, **self.arrays())
+        np.savez(folder / self.file(), **windows, **self.arrays())
 
     def load(self, folder: Path) -> None:
         """Raises ConfigError: the memory is of another mode or model."""
-        with np.load(folder / FILE) as archive:
+        if not (folder / self.file()).is_file():
+            raise ConfigError(f"{folder} has no {self.file()}: MEM_IR, or its model, was another; set it as it "
+                              "was, or start a new SAVE_PATH")
+        with np.load(folder / self.file()) as archive:
             arrays = dict(archive)
-        if (about := json.loads(str(arrays["about"]))) != self.about():
-            raise ConfigError(f"{folder / FILE}: a memory of {about}, MEM_IR and MEM_IR_ARGS are {self.about()}; set "
-                              "them as they were, or start a new SAVE_PATH")
         for term, window in self.windows.items():
             window.extend(arrays[f"{term}.window"].tolist())
         self.restore(arrays)
@@ -260,8 +259,8 @@ class Episodic(Intrinsic):
             shown[f"intrinsic/{kind}_vectors"] = float(sum(len(vectors) for _, vectors in store.held.values()))
         return shown
 
-    def about(self) -> dict[str, str]:
-        return {"model": self._encoder.fingerprint, "mode": "knn+" if "failure" in self.stores else "knn"}
+    def file(self) -> str:
+        return f"{'knn+' if 'failure' in self.stores else 'knn'}-{self._encoder.fingerprint}.npz"
 
     def arrays(self) -> dict[str, Any]:
         return {f"{kind}.{part}": array
@@ -384,8 +383,8 @@ class TextReward(Intrinsic):
     def metrics(self) -> dict[str, float]:
         return {"intrinsic/texts": float(len(self._texts)), **super().metrics()}
 
-    def about(self) -> dict[str, str]:
-        return {"mode": self._mode}
+    def file(self) -> str:
+        return f"{self._mode}.npz"
 
     def arrays(self) -> dict[str, Any]:
         return {"texts": np.array(json.dumps(list(self._texts)))}

@@ -149,8 +149,7 @@ def test_a_resumed_run_is_the_unbroken_one_bit_for_bit(model, tmp_path, no_engin
     settings = {"save_interval": 2, "lr_warmup_steps": 5, "global_batch_size": 2}
     unbroken = run_of(model, tmp_path / "unbroken", num_rollout=4, **settings)
     train.train(unbroken, convert=True)
-    broken = run_of(model, tmp_path / "broken", num_rollout=2, **settings)
-    broken = broken.replace(train_data=unbroken.train_data)
+    broken = unbroken.replace(save_path=str(tmp_path / "broken"), num_rollout=2)
     train.train(broken)
     train.train(broken.replace(num_rollout=4), convert=True)
     assert exact(broken) == exact(unbroken)

@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 from mem_agent.training.rows import TrainRow, optimizer_steps, rows_from_train_data
 from mem_agent.training.tries import (
     build_trie,
-    cut_tries,
     rank_micro_batches,
-    split_pieces,
     trie_tokens,
 )
 
@@ -97,21 +95,6 @@ def test_every_row_is_in_one_micro_batch_that_keeps_to_its_tokens_unless_it_is_o
     assert trie_tokens(rows) == tokens_of_tries(rows)
     for batch in batches:
         assert tokens_of_tries([rows[i] for i in batch]) <= budget or len(batch) == 1
-
-
-@settings(deadline=None)
-@given(ROWS, st.integers(1, 5))
-def test_pieces_fit_a_rank_and_ranks_differ_by_a_piece_at_most(rows, ranks):
-    pieces = cut_tries(rows, ranks, 10**6)
-    share = -(-tokens_of_tries(rows) // ranks)
-    for piece in pieces:
-        assert piece.tokens == tokens_of_tries([rows[i] for i in piece.rows])
-        mine = [rows[i] for i in piece.rows]
-        common = next(n for n in range(min(map(len, mine)), -1, -1) if len({tuple(row[:n]) for row in mine}) == 1)
-        assert piece.tokens - common <= share or len(piece.rows) == 1
-    totals = [sum(piece.tokens for piece in mine) for mine in split_pieces(pieces, ranks)]
-    assert max(totals) - min(totals) <= max((piece.tokens for piece in pieces), default=0)
-    assert all(totals) or len(pieces) < ranks
 
 
 def test_the_split_is_a_function_of_the_rows_alone():
