@@ -76,15 +76,13 @@ class Config(BaseModel):
 
     # what is learned
     agent: str = _setting(
-        "memagent", "how a document is read: memagent, rememr1, gated, parallel, mem1, chat, single, or your own, "
-        "package.module:Name or file.py:Name")
+        "memagent", "how a document is read: memagent, rememr1, gated, parallel, mem1, chat, single, or your own")
     agent_args: str = _setting("", "settings of AGENT, name=value, quoted as in a shell (docs/extending.md)")
     task: str = _setting(
         "qa", "what rows ask: qa, ruler, math, gsm8k, countdown, rank_sessions, or your own class; several: a,b")
     task_args: str = _setting("", "settings of the first TASK, as AGENT_ARGS")
     reward: str = _setting(
-        "task", "training reward: the task's; with one by length (cosine); by a frozen chat model's answers "
-        "(answer_utility); or your own class")
+        "task", "training reward: the task's, with one by length (cosine), by a chat model (answer_utility), or yours")
     reward_args: str = _setting("", "settings of REWARD, as AGENT_ARGS")
     mem_ir: Literal["no", "knn", "knn+", "entropy", "lexical"] = _setting(
         "no", "added to REWARD: for being like successes (knn), and unlike failures (knn+); or unlike earlier texts")
@@ -123,9 +121,8 @@ class Config(BaseModel):
     eval_top_p: float = _setting(0.95, "nucleus of evaluation sampling", ge=0.01, le=1)
     eval_samples: int = _setting(1, "answers to each question, each with its own seed", ge=1)
     eval_mode: str = _setting(
-        "recurrent", "recurrent: chunk by chunk as in training; one prompt: with the document cut in its centre "
-        "(direct), or with retrieved passages (rag:bm25:10, rag:embedding=MODEL:10)",
-        pattern=EVAL_MODE.pattern)
+        "recurrent", "as in training; one prompt, with the document cut in its centre (direct) or with retrieved "
+        "passages (rag:bm25:10, rag:embedding=MODEL:10)", pattern=EVAL_MODE.pattern)
     eval_interval: int = _setting(0, "rollouts between evaluations while training; 0: none", ge=0)
     eval_data: str = _setting("", "files of `mem-agent prepare` for EVAL_INTERVAL; empty (local): DATA_ROOT's")
     base_url: str = _setting("", "a server to evaluate, http://HOST:PORT or https://HOST/v1; key: OPENAI_API_KEY")

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from mem_agent import eval_ruler_hqa
+from mem_agent.checkpoints import convert
 from mem_agent.config import Config
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
-from mem_agent.training import evaluate
+from mem_agent.training import evaluate, train
 from mem_agent.training.evaluate import evaluate_alone, evaluate_between, evaluate_model
 
 POCKET = Path(__file__).parents[2] / "pocket"
@@ -88,3 +89,18 @@ def test_rows_of_a_file_are_asked_through_the_hooks_and_again_where_an_engine_di
     assert fleet.emptied == 2
     sampling = [request["sampling_params"] for request in router.requests]
     assert {each["temperature"] for each in sampling} == {0.5} and len({each["seed"] for each in sampling}) == 12
+
+
+def test_a_run_that_had_ended_before_is_converted_and_evaluated_on_engines_of_its_own(config, tmp_path, monkeypatch):
+    asked = []
+
+    async def alone(config, models):
+        asked.extend(models)
+
+    (tmp_path / "run" / "iter_0000001").mkdir(parents=True)
+    monkeypatch.setattr(train, "evaluate_alone", alone)
+    monkeypatch.setattr(train, "tables", lambda results: "")
+    monkeypatch.setattr(train, "add_evaluation", lambda model, results: None)
+    monkeypatch.setattr(convert, "convert", lambda *_, **__: None)
+    model = train.train(config.replace(num_rollout=2), evaluate=True)
+    assert asked == ["before", "after-iter_0000001"] and model == tmp_path / "run" / "hf" / "iter_0000001"
