@@ -64,15 +64,6 @@ def test_an_engine_has_room_for_the_longest_turn_within_the_models_positions(age
             with_engine_length(config.replace(engine_max_len=length), near, VOCABULARY)
 
 
-@pytest.mark.parametrize("mode", ["direct", "rag"])
-def test_one_prompt_is_cut_to_any_engine(mode, tmp_path):
-    folder = make_model(tmp_path, "qwen3-4b", max_position_embeddings=5000)
-    config = Config(eval_mode=mode, engine_max_len=100, mem_chunk_tokens=9000)
-    assert with_engine_length(config, folder, VOCABULARY, config.eval_mode).engine_max_len == 100
-    with pytest.raises(ConfigError, match="ENGINE_MAX_LEN"):
-        with_engine_length(Config(engine_max_len=5001), folder, VOCABULARY, mode)
-
-
 @pytest.mark.parametrize(("recipe", "agent"), [("pocket", "memagent"), ("pocket", "gated"), ("pocket", "parallel"),
                                                ("two-hop", "rememr1"), ("two-hop-memagent", "memagent")])
 def test_the_small_recipes_have_room_to_spare(recipe, agent):

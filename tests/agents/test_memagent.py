@@ -1,15 +1,11 @@
 """MemAgent on the one loop: turns, carried memory, what turns show, how trajectories end, what every one counts."""
 
-import asyncio
 
 import pytest
 
-from mem_agent.agents.documents import split_chunks
-from mem_agent.agents.interface import MemoryAgent, Reading
-from mem_agent.agents.records import FailureKind, Generation, Outcome, StopReason, TurnFailed, TurnKind, TurnRequest
+from mem_agent.agents.records import FailureKind, Outcome, StopReason, TurnFailed
 from mem_agent.config import Config, ConfigError
-from mem_agent.rollout import run_trajectory
-from mem_agent.tests.helpers.scripted import END, QUESTION, SECTIONS, VOCABULARY, build, by_turn, read, spliced
+from mem_agent.tests.helpers.scripted import END, QUESTION, SECTIONS, VOCABULARY, build, read, spliced
 
 
 def test_it_reads_every_chunk_then_answers():
@@ -73,44 +69,18 @@ def test_settings_that_an_agent_cannot_have_are_refused_by_name(settings, name):
         build(Config(**settings))
 
 
-# --- an agent of one's own ----------------------------------------------------------------------------------------
-
-
-class SideBySide(MemoryAgent):
-    """Two chunks read side by side, then one alone, then the answer; it counts nothing."""
-
-    kinds = ((TurnKind.MEMORY, TurnKind.MEMORY), (TurnKind.MEMORY,), (TurnKind.FINAL,), ())
-
-    def __init__(self, config, vocabulary, prompts, frame):
-        pass
-
-    def start(self, reading):
-        return 0
-
-    def requests(self, state):
-        return tuple(TurnRequest(kind, [1], 4) for kind in self.kinds[state])
-
-    def advance(self, state, generations):
-        return state + 1
-
-    def memory(self, state):
-        return [state]
-
-    def answer(self, state):
-        return "x"
-
-
 def test_the_loop_counts_for_every_agent():
-    async def sample(request, number):
-        return Generation([number], [-0.5], StopReason.STOP, cached_tokens=1)
-
-    agent = SideBySide(Config(), VOCABULARY, {}, None)
-    done = asyncio.run(run_trajectory(agent, Reading([1], split_chunks([1, 2, 3, 4], 1, 3)), by_turn(sample)))
-    assert done.memories == ((1,), (2,)) and [turn.round for turn in done.turns] == [0, 0, 1, 2]
-    assert done.counts == {
-        "turns": 4, "rounds": 3, "chunks": 3, "document_tokens": 4, "dropped_tokens": 1, "prompt_tokens": 4,
-        "response_tokens": 4, "cached_tokens": 4, "memory_tokens": 1,
+    """Two chunks side by side, a turn that merges them, and the answer."""
+    run = read(["a", "b", "ab", "x"], 2, "width=2", agent="parallel")
+    turns = run.trajectory.turns
+    assert [turn.round for turn in turns] == [0, 0, 1, 2]
+    expected = {
+        "turns": 4, "rounds": 3, "chunks": 2, "document_tokens": 4, "dropped_tokens": 0,
+        "prompt_tokens": sum(len(turn.prompt_ids) for turn in turns),
+        "response_tokens": sum(len(turn.response_ids) for turn in turns),
+        "memory_tokens": len(run.trajectory.memories[-1]),
     }
+    assert {name: run.count(name) for name in expected} == expected
 
 
 # --- what turns show ----------------------------------------------------------------------------------------------

@@ -81,9 +81,6 @@ class Length(Task):
 class Raises(Length):
     def reward(self, reply, row): return {"answer": 1 / len(row.golds)}
 
-class Endless(Length):
-    def reward(self, reply, row): return {"answer": float("nan")}
-
 class Formal(Length):
     # Which of its parts is the answer, and which thread asks.
     outcome, slow = "there", True
@@ -141,7 +138,6 @@ def test_a_row_gets_no_code_imported_that_the_user_has_not_named(own):
 UNSCORED = [
     ({"task": "ruler", "metric": "nope"}, "internal", "'nope'"),
     ({"task": "Raises", "ground_truth": []}, "internal", "ZeroDivisionError"),
-    ({"task": "Endless"}, "internal", "{'answer': nan}, expected finite numbers"),
     ({"task": "nope"}, "unknown_task", "TASK='nope': allowed"),
 ]
 
@@ -149,7 +145,7 @@ UNSCORED = [
 @pytest.mark.parametrize("metadata,failure,message", UNSCORED)
 def test_what_cannot_be_scored_fails_alone(metadata, failure, message, own):
     bad, good = ended("\\boxed{red}", **metadata), ended("\\boxed{red}")
-    assert rewarded([bad, good], TASK=f"qa,{own}:Raises,{own}:Endless") == [0.0, 1.0]
+    assert rewarded([bad, good], TASK=f"qa,{own}:Raises") == [0.0, 1.0]
     assert bad.status is Sample.Status.FAILED and bad.reward == 0.0 and bad.remove_sample
     assert bad.loss_mask == [0] * bad.response_length and good.status is Sample.Status.COMPLETED
     record = Record.of(bad)
