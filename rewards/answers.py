@@ -205,22 +205,13 @@ def form_shares(form: Form, reply: str) -> dict[str, float]:
         strict = behind is not None and _AFTER_BOX.fullmatch(behind) is not None
         shares |= {"strict_format": strict, "soft_format": bool(last_boxed(reply))}
     else:
-        shares |= {"strict_format": _strict(reply), "soft_format": _soft(reply), "tags": _tags(reply)}
+        once = all(reply.count(line.strip()) == 1 for line in _LINES)
+        blocks = _WHOLE.fullmatch(reply) if once else None
+        shares["strict_format"] = blocks is not None and all(block.strip() for block in blocks.groups())
+        before, _, answer = reply.rpartition("<answer>")
+        reasoned = before.startswith("<reasoning>") and before.rstrip().endswith("</reasoning>")
+        shares["soft_format"] = reasoned and "</answer>" in answer
+        there = sum(reply.count(line) == 1 for line in _LINES) / len(_LINES)
+        _, closed, behind = reply.rpartition("</answer>")
+        shares["tags"] = max(0.0, there - _CHARGE * len(behind.strip()) * bool(closed))
     return {name: float(share) for name, share in shares.items()}
-
-
-def _strict(reply: str) -> bool:
-    found = _WHOLE.fullmatch(reply) if all(reply.count(line.strip()) == 1 for line in _LINES) else None
-    return found is not None and all(part.strip() for part in found.groups())
-
-
-def _soft(reply: str) -> bool:
-    before, mark, behind = reply.rpartition("<answer>")
-    return bool(mark) and before.startswith("<reasoning>") and before.rstrip().endswith("</reasoning>") and (
-        "</answer>" in behind)
-
-
-def _tags(reply: str) -> float:
-    there = sum(reply.count(line) == 1 for line in _LINES) / len(_LINES)
-    _, closed, behind = reply.rpartition("</answer>")
-    return max(0.0, there - _CHARGE * len(behind.strip()) * bool(closed))

@@ -121,8 +121,7 @@ def train_rollouts(config: Config, source: Rollouts | None) -> None:
         for number in range(start, config.num_rollout):
             stop_if_asked()
             began = time.monotonic()
-            rollout = broadcast(source.rollout(number, next_group) if source is not None else None)
-            assert rollout is not None, "rank 0 gives it"
+            rollout: Rollout = broadcast(source.rollout(number, next_group) if source is not None else None)
             next_group = rollout.next_group
             stop_if_asked()
             metrics = rollout.metrics | {"seconds/rollout": time.monotonic() - began}
