@@ -178,8 +178,8 @@ class Trainer:
         columns: tuple[Any, ...] = (rows, row_weights(rows, self.config.loss_agg), old_log_probs, ref_log_probs)
 
         def loss(log_probs: Tensor, entropy: Tensor, batch: list[int]) -> tuple[Tensor, Tensor]:
-            picked: list[Any] = [column if column is None else [column[i] for i in batch] for column in columns]
-            return policy_loss(log_probs, entropy, *picked, config=self.config)
+            mine, weights, old, reference = (column and [column[i] for i in batch] for column in columns)  # or None
+            return policy_loss(log_probs, entropy, mine, weights, old, reference, self.config)
 
         learned = [has_gradient(row, self.config.kl_coef) for row in rows]
         sums, step = self._step(rows, learned, loss, self.config.temperature, self.learning_rate, with_entropy=True)
