@@ -26,6 +26,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -43,14 +44,8 @@ SETTINGS_FILE = "mem_agent.yaml"
 
 
 _GROUPS = {
-    "host": "Where things are",
-    "agent": "What is learned",
-    "num_rollout": "How much",
-    "mem_chunk_tokens": "The agent",
-    "length": "Evaluation",
-    "loss": "Learning",
-    "train_procs": "The embedded host",
-    "host_root": "slime and vime",
+    "host": "Where things are", "agent": "What is learned", "num_rollout": "How much", "mem_chunk_tokens": "The agent",
+    "length": "Evaluation", "loss": "Learning", "train_procs": "The embedded host", "host_root": "slime and vime",
 }
 """The first setting of each group, and the group's title."""
 READING = ("agent", "agent_args", "task", "task_args", "mem_chunk_tokens", "mem_max_memory", "mem_max_final",
@@ -81,22 +76,18 @@ class Config(BaseModel):
 
     # what is learned
     agent: str = _setting(
-        "memagent", "how a document is read: memagent, rememr1, gated, parallel, mem1, chat, single, or your own, "
-        "package.module:Name or file.py:Name")
+        "memagent", "how a document is read: memagent, rememr1, gated, parallel, mem1, chat, single, or your own")
     agent_args: str = _setting("", "settings of AGENT, name=value, quoted as in a shell (docs/extending.md)")
     task: str = _setting(
         "qa", "what rows ask: qa, ruler, math, gsm8k, countdown, rank_sessions, or your own class; several: a,b")
     task_args: str = _setting("", "settings of the first TASK, as AGENT_ARGS")
     reward: str = _setting(
-        "task", "training reward: the task's; with one by length (cosine); by a frozen chat model's answers "
-        "(answer_utility); or your own class, which may see whole rollouts")
+        "task", "training reward: the task's, with one by length (cosine), by a chat model (answer_utility), or yours")
     reward_args: str = _setting("", "settings of REWARD, as AGENT_ARGS")
     mem_ir: Literal["no", "knn", "knn+", "entropy", "lexical"] = _setting(
-        "no", "intrinsic reward added to REWARD: for being like earlier successes (knn), and unlike earlier failures "
-        "(knn+); or unlike earlier texts, by letters (entropy) or lines (lexical)")
+        "no", "added to REWARD: for being like successes (knn), and unlike failures (knn+); or unlike earlier texts")
     mem_ir_args: str = _setting("", "settings of MEM_IR, as AGENT_ARGS (docs/memory_r.md)")
-    answer_url: str = _setting(
-        "", "the chat model of answer_utility, http://HOST:PORT or https://HOST/v1; key: ANSWER_KEY or API_KEY")
+    answer_url: str = _setting("", "the chat model of answer_utility, as BASE_URL; key: ANSWER_KEY or API_KEY")
 
     # how much
     num_rollout: int = _setting(100, "training rollouts, each of ROLLOUT_BATCH_SIZE documents", ge=1)
@@ -106,8 +97,7 @@ class Config(BaseModel):
     over_sampling_batch_size: int = _setting(0, "documents in flight; 0: ROLLOUT_BATCH_SIZE", ge=0)
     dynamic_filter: Literal["none", "nonzero_std"] = _setting("none", "drop groups whose rewards are all equal (DAPO)")
     rollout_shuffle: bool | None = _setting(
-        None, "1: a new order of documents each epoch; 0: the file's; unset: 0 for a curriculum of `mem-agent "
-        "prepare`, else 1")
+        None, "1: a new order of documents each epoch; 0: the file's; unset: 0 for a curriculum, else 1")
     save_interval: int = _setting(10, "rollouts between checkpoints; the last one is always saved", ge=1)
     keep_checkpoints: int = _setting(3, "newest checkpoints kept; 0: all", ge=0)
     keep_trajectories: int = _setting(2, "documents of each rollout whose trajectories are kept; 0: none", ge=0)
@@ -131,13 +121,11 @@ class Config(BaseModel):
     eval_top_p: float = _setting(0.95, "nucleus of evaluation sampling", ge=0.01, le=1)
     eval_samples: int = _setting(1, "answers to each question, each with its own seed", ge=1)
     eval_mode: str = _setting(
-        "recurrent", "recurrent: chunk by chunk as in training; one prompt: with the document cut in its centre "
-        "(direct), or with retrieved passages (rag:bm25:10, rag:embedding=MODEL:10)",
-        pattern=EVAL_MODE.pattern)
+        "recurrent", "as in training; one prompt, with the document cut in its centre (direct) or with retrieved "
+        "passages (rag:bm25:10, rag:embedding=MODEL:10)", pattern=EVAL_MODE.pattern)
     eval_interval: int = _setting(0, "rollouts between evaluations while training; 0: none", ge=0)
     eval_data: str = _setting("", "files of `mem-agent prepare` for EVAL_INTERVAL; empty (local): DATA_ROOT's")
-    base_url: str = _setting(
-        "", "a running server to evaluate, http://HOST:PORT or https://HOST/v1; key: OPENAI_API_KEY")
+    base_url: str = _setting("", "a server to evaluate, http://HOST:PORT or https://HOST/v1; key: OPENAI_API_KEY")
     eval_api: Literal["auto", "generate", "completions", "chat"] = _setting(
         "auto", "what BASE_URL speaks; auto: the first of the others that it answers")
 
@@ -153,8 +141,7 @@ class Config(BaseModel):
     clip_grad: float = _setting(1.0, "gradient norm clip", ge=0)
     eps_clip: float = _setting(0.2, "lower PPO clip", ge=0, le=1)
     eps_clip_high: float = _setting(0.28, "upper PPO clip", ge=0)
-    eps_clip_c: float = _setting(
-        0.0, "dual clip: a token of negative advantage loses at most this many times it; above 1, or 0 for none", ge=0)
+    eps_clip_c: float = _setting(0.0, "dual clip of tokens of negative advantage, above 1; 0: none", ge=0)
     kl_coef: float = _setting(0.001, "weight of the low_var_kl loss; 0 loads no reference model", ge=0)
     loss_agg: Literal["trajectory", "token"] = _setting(
         "trajectory", "token mean per trajectory, then over trajectories; or over all tokens")
@@ -164,8 +151,8 @@ class Config(BaseModel):
     # the embedded host
     train_procs: int = _setting(0, "trainer processes; 0: what fits model and machine", ge=0)
     train_dtype: Literal["auto", "float32", "bfloat16"] = _setting(
-        "auto", "weights in training and engines on a CPU; auto: bfloat16 for a model above 50M parameters where this "
-        "processor multiplies it at least twice as fast; masters, optimizer and loss stay float32")
+        "auto", "weights on a CPU; auto: bfloat16 above 50M parameters where this processor multiplies it at least "
+        "twice as fast; masters, optimizer and loss stay float32")
     lora_rank: int = _setting(0, "train adapters of this rank alone; 0: all weights", ge=0)
     num_engines: int = _setting(1, "inference servers behind the router", ge=1)
     engine_max_len: int = _setting(0, "engine context in tokens; 0: the agent's longest turn", ge=0)
@@ -186,23 +173,24 @@ class Config(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             first = error.errors()[0]
-            name = ".".join(map(str, first["loc"])).upper()
+            name = str(first["loc"][0]).upper()
             if first["type"] == "extra_forbidden":
                 raise ConfigError(f"unknown setting {name}; `mem-agent config` lists all") from None
             raise ConfigError(f"{name}={first['input']!r:.80}: {first['msg']}") from None
-        if self.host in ("auto", "local") and self.train_procs % self.trainer_tp:
-            raise ConfigError(f"TP={self.tp} does not divide TRAIN_PROCS={self.train_procs}")
-        if self.loss == "grpo" and self.n_samples_per_prompt == 1:
-            raise ConfigError("N_SAMPLES_PER_PROMPT=1: allowed: at least 2, since an advantage is a reward minus its "
-                              "group's mean, which is 0 in a group of one; or LOSS=sft")
-        if self.trajectories_per_rollout % self.step_trajectories:
-            raise ConfigError(f"GLOBAL_BATCH_SIZE={self.global_batch_size} does not divide the trajectories of a "
-                              f"rollout, {self.trajectories_per_rollout}")
-        if 0 < self.eps_clip_c <= 1:
-            raise ConfigError(f"EPS_CLIP_C={self.eps_clip_c:g}: allowed: above 1, or 0 for none")
-        if 0 < self.over_sampling_batch_size < self.rollout_batch_size:
-            raise ConfigError(f"OVER_SAMPLING_BATCH_SIZE={self.over_sampling_batch_size}: allowed: 0, or at least "
-                              f"ROLLOUT_BATCH_SIZE={self.rollout_batch_size}")
+        embedded, batch = self.host in ("auto", "local"), self.rollout_batch_size
+        faults = (
+            ("tp", embedded and self.train_procs % (self.tp or 1), f"a divisor of TRAIN_PROCS={self.train_procs}"),
+            ("n_samples_per_prompt", self.group_size == 1 and not self.supervised,
+             "at least 2, since an advantage is a reward minus its group's mean; or LOSS=sft"),
+            ("global_batch_size", self.trajectories_per_rollout % self.step_trajectories,
+             f"a divisor of a rollout's trajectories, {self.trajectories_per_rollout}"),
+            ("eps_clip_c", 0 < self.eps_clip_c <= 1, "above 1, or 0 for none"),
+            ("over_sampling_batch_size", 0 < self.over_sampling_batch_size < batch,
+             f"0, or at least ROLLOUT_BATCH_SIZE={batch}"),
+        )
+        for name, wrong, allowed in faults:
+            if wrong:
+                raise ConfigError(f"{name.upper()}={getattr(self, name)}: allowed: {allowed}")
 
     # --- derived -----------------------------------------------------------------------------------------------------
 
@@ -233,16 +221,6 @@ class Config(BaseModel):
     def compares_with_reference(self) -> bool:
         """Whether the loss has a KL term, for which the starting policy is kept."""
         return not self.supervised and self.kl_coef > 0
-
-    @property
-    def trainer_tp(self) -> int:
-        """Tensor parallel size in the embedded host."""
-        return self.tp or 1
-
-    @property
-    def packed_tokens(self) -> int:
-        """Tokens of a packed micro-batch in the embedded host."""
-        return self.max_tokens_per_gpu or 4096
 
     @property
     def eval_files(self) -> list[str]:
@@ -298,9 +276,9 @@ class Config(BaseModel):
         """The same settings as read in another folder; hub ids and names of the pack's own classes stay."""
         paths = ("torch_dist", "train_data", "save_path", "data_root", "mem_prompts")
         changed = {name: _absolute(getattr(self, name)) for name in paths}
-        changed |= {"hf_ckpt": _absolute(self.hf_ckpt)} if Path(self.hf_ckpt).is_dir() else {}
-        changed |= {name: ",".join(map(absolute_name, getattr(self, name).split(","))) for name in
-                    ("agent", "task", "reward")}
+        changed["hf_ckpt"] = _absolute(self.hf_ckpt) if Path(self.hf_ckpt).is_dir() else self.hf_ckpt
+        for name in ("agent", "task", "reward"):
+            changed[name] = ",".join(map(absolute_name, getattr(self, name).split(",")))
         return self.replace(**changed, eval_data=shlex.join(map(_absolute, self.eval_files)))
 
 
@@ -338,12 +316,12 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 def listing(config: Config) -> str:
     """All settings for a terminal: those that are not at their default first, then every group."""
-    default = Config()
-    changed = [name for name, value in config if value != getattr(default, name)]
-    lines = []
-    for title, names in ({"Set": changed} | _groups()).items():
-        lines += ["", f"# {title}"] + [f"{n.upper():26} {getattr(config, n)!r:18} {_about(n)}" for n in names]
-    return "\n".join(lines[1:] if changed else lines[3:])
+    changed = [name for name, value in config if value != Config.model_fields[name].default]
+    parts = []
+    for title, names in (({"Set": changed} if changed else {}) | _groups()).items():
+        lines = [f"{name.upper():26} {getattr(config, name)!r:18} {_about(name)}" for name in names]
+        parts.append("\n".join([f"# {title}", *lines]))
+    return "\n\n".join(parts)
 
 
 def markdown() -> str:
@@ -358,12 +336,9 @@ def markdown() -> str:
 
 
 def _groups() -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
-    title = ""
-    for name in Config.model_fields:
-        title = _GROUPS.get(name, title)
-        groups.setdefault(title, []).append(name)
-    return groups
+    names = list(Config.model_fields)
+    starts = [*map(names.index, _GROUPS), len(names)]
+    return {title: names[start:end] for title, (start, end) in zip(_GROUPS.values(), pairwise(starts), strict=True)}
 
 
 def _about(name: str) -> str:

@@ -21,16 +21,15 @@ the longest turn is that of a lone question of MEM_MAX_QUESTION tokens; a longer
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
-from ..config import Config
+from ..config import Config, ConfigError
 from .interface import MemoryAgent, Reading
-from .prompts import PROBLEM, SECTION, Frame, Prompts, TemplateRefused, TokenTemplate, compile_template, opens_thinking
-from .records import FailureKind, Generation, Message, Role, TurnFailed, TurnKind, TurnRequest
+from .prompts import PROBLEM, SECTION, Frame, Prompts, compile_chat, compile_template, opens_thinking
+from .records import FailureKind, Generation, TurnFailed, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
 
@@ -56,7 +55,7 @@ class OnePrompt(MemoryAgent):
     @property
     def frame_tokens(self) -> int:
         """Tokens of the prompt around document and question."""
-        return len(self._template.fill({PROBLEM: (), SECTION: ()}))
+        return sum(map(len, self._template.pieces))
 
     def room(self, limit: int, reading: Reading) -> int:
         """Document tokens that fit beside the question, what the reply goes on from, and the reply."""
@@ -100,9 +99,6 @@ BASELINES: dict[str, type[OnePrompt]] = {"direct": Direct, "rag": Rag}
 
 # --- a row's own messages -----------------------------------------------------------------------------------------
 
-# Letters and digits only survive any escaping that a chat template may do.
-_MARKER = re.compile("MEMMESSAGE([0-9]{1,9})X7Q")
-
 
 class Chat(OnePrompt):
     """``AGENT=chat``"""
@@ -111,18 +107,18 @@ class Chat(OnePrompt):
 
     def __init__(self, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> None:
         self.vocabulary = vocabulary
-        self._frame = frame
         self._most, self._reply = config.mem_max_question, config.mem_max_final
-        self._around = lru_cache(maxsize=256)(self._compiled)  # with shots drawn for each row, those of a few rollouts
-        self._template = self._around(())
+        # With shots drawn for each row, those of a few rollouts.
+        self._around = lru_cache(maxsize=256)(lambda before: compile_chat(before, frame, vocabulary))
+        self._template, _ = self._around(())
 
     def start(self, reading: Reading) -> State:
         """Raises TurnFailed where the template cannot show the messages, or they are too many tokens."""
         try:
-            around = self._around(reading.before)
-        except TemplateRefused as error:
+            around, texts = self._around(reading.before)
+        except ConfigError as error:
             raise TurnFailed(FailureKind.BAD_MESSAGES, str(error)) from error
-        prompt, messages = around.fill({PROBLEM: reading.question_ids}), len(reading.before) + 1
+        prompt, messages = around.fill(texts | {PROBLEM: reading.question_ids}), len(reading.before) + 1
         tokens = len(prompt) + len(reading.prefix_ids) - self.frame_tokens
         if tokens > self._most:
             told = f"{messages} messages of {tokens} tokens, MEM_MAX_QUESTION={self._most}"
@@ -133,21 +129,4 @@ class Chat(OnePrompt):
 
     def counts(self, state: State) -> dict[str, float]:
         return {"messages": state.messages}
-
-    def _compiled(self, before: tuple[Message, ...]) -> TokenTemplate:
-        """The prompt around a question behind these messages. Raises TemplateRefused."""
-        messages = [*before, Message(Role.USER, "")]
-        marked = [replace(each, text=f"MEMMESSAGE{number}X7Q") for number, each in enumerate(messages)]
-        pieces = _MARKER.split(self._frame.conversation(marked))
-        # Some templates put the system message beside the question; the order is theirs, except for the question's.
-        order = [int(number) for number in pieces[1::2]]
-        if sorted(order) != list(range(len(messages))) or order[-1] != len(before):
-            raise TemplateRefused(f"the model's chat template does not show {len(messages)} messages once each, the "
-                                  "question last")
-        *before_texts, tail = (self.vocabulary.encode_markup(piece) if piece else [] for piece in pieces[0::2])
-        head: list[int] = []
-        for piece, number in zip(before_texts, order, strict=True):
-            head += [*piece, *self.vocabulary.encode_text(messages[number].text)]
-        around = (tuple(self.vocabulary.beginning(head)), tuple(tail))
-        return TokenTemplate(around, (PROBLEM,), opens_thinking(pieces[-1]))
 

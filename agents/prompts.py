@@ -22,7 +22,7 @@ bare texts, those of a conversation each with a blank line behind it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -55,23 +55,20 @@ def load_prompts(layout: str, override: str = "", own: Prompts | None = None, bl
     texts = TEXTS | dict(own or {})
     seen = texts | {name.removesuffix("_blind"): texts[name] for name in texts if blind and name.endswith("_blind")}
     built_in = {name: _in_layout(text, layout) for name, text in seen.items() if not name.endswith("_blind")}
-    prompts = built_in | (_entries(override, built_in) if override else {})
-    for name, text in built_in.items():
-        slots, found = SLOT.findall(text), SLOT.findall(prompts[name])
+    if not override:
+        return built_in
+    try:
+        own_texts = yaml.safe_load(Path(override).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"MEM_PROMPTS={override!r}: cannot be read: {reason_of(error)}") from None
+    if not isinstance(own_texts, dict) or not own_texts.keys() <= built_in.keys():
+        raise ConfigError(f"MEM_PROMPTS={override!r}: allowed: a mapping of {', '.join(built_in)} to texts")
+    for name, text in own_texts.items():
+        slots, found = SLOT.findall(built_in[name]), SLOT.findall(str(text))
         if sorted(found) != sorted(slots):
             hidden = " while query_blind=1 hides the problem" if blind else ""
             raise ConfigError(f"MEM_PROMPTS={override!r}: `{name}` needs the slots {slots} once{hidden}, has {found}")
-    return prompts
-
-
-def _entries(override: str, names: Collection[str]) -> dict[str, str]:
-    try:
-        content = yaml.safe_load(Path(override).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"MEM_PROMPTS={override!r}: cannot be read: {reason_of(error)}") from None
-    if not isinstance(content, dict) or not all(k in names and isinstance(v, str) for k, v in content.items()):
-        raise ConfigError(f"MEM_PROMPTS={override!r}: allowed: a mapping of {', '.join(names)} to texts")
-    return content
+    return built_in | {name: str(text) for name, text in own_texts.items()}
 
 
 def _in_layout(text: str, layout: str) -> str:
@@ -83,10 +80,6 @@ def _in_layout(text: str, layout: str) -> str:
 
 
 # --- the chat template around it ----------------------------------------------------------------------------------
-
-
-class TemplateRefused(ConfigError):
-    """The chat template cannot show these messages."""
 
 
 class Frame:
@@ -101,11 +94,11 @@ class Frame:
         self._shown = partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True, **options)
 
     def __call__(self, content: str) -> str:
-        """Raises TemplateRefused."""
+        """Raises ConfigError where the template refuses it."""
         return self._render([Message(Role.USER, content)]) if self._tokenizer.chat_template else content
 
     def conversation(self, messages: Sequence[Message]) -> str:
-        """The text of the prompt for these messages. Raises TemplateRefused."""
+        """The text of the prompt for these messages. Raises ConfigError where the template refuses them."""
         if not self._tokenizer.chat_template:
             return "".join(f"{message.text}\n\n" for message in messages)
         return self._render(messages if self.has_system else _folded(messages))
@@ -116,7 +109,7 @@ class Frame:
         system, user = "MEMSYSTEMX7Q", "MEMUSERX7Q"
         try:
             shown = self._render([Message(Role.SYSTEM, system), Message(Role.USER, user)])
-        except TemplateRefused:
+        except ConfigError:
             return False
         return shown.count(system) == shown.count(user) == 1
 
@@ -126,7 +119,7 @@ class Frame:
             return self._shown(chat)
         except Exception as error:  # a template is a program: it ends in whatever its author raises
             roles = ", ".join(message.role for message in messages)
-            raise TemplateRefused(f"the model's chat template refuses {roles}: {reason_of(error)}") from error
+            raise ConfigError(f"the model's chat template refuses {roles}: {reason_of(error)}") from error
 
 
 def chat_frame(tokenizer: Any, thinking: bool, extra: Mapping[str, Any]) -> Frame:
@@ -138,10 +131,8 @@ def _folded(messages: Sequence[Message]) -> Sequence[Message]:
     """Without a system message, which is the first: its text at the head of the first user message."""
     if messages[0].role is not Role.SYSTEM:
         return messages
-    system, *rest = messages
-    first = next(number for number, message in enumerate(rest) if message.role is Role.USER)
-    rest[first] = Message(Role.USER, f"{system.text}\n\n{rest[first].text}")
-    return rest
+    system, first, *rest = messages
+    return [Message(Role.USER, f"{system.text}\n\n{first.text}"), *rest]
 
 
 # --- token ids ----------------------------------------------------------------------------------------------------
@@ -181,16 +172,45 @@ def compile_template(text: str, frame: Frame, vocabulary: Vocabulary) -> TokenTe
     Raises:
         ConfigError: the chat template drops, repeats or rewrites a user message.
     """
-    slots = tuple(SLOT.findall(text))
-    # Markers of letters and digits only survive any escaping that a chat template may do.
-    markers = {slot: f"MEMSLOT{slot.upper()}X7Q" for slot in slots}
-    rendered = frame(SLOT.sub(lambda match: markers[match[1]], text))
-    pieces = re.split("|".join(markers.values()), rendered)
-    if [rendered.count(m) for m in markers.values()] != [1] * len(slots) or len(pieces) != len(slots) + 1:
-        raise ConfigError("the model's chat template does not show a user message once and unchanged")
+    slots = SLOT.findall(text)
+    return _cut_at_markers(frame(SLOT.sub(lambda match: _marker(slots.index(match[1])), text)), slots, vocabulary)
+
+
+def compile_chat(
+    before: Sequence[Message], frame: Frame, vocabulary: Vocabulary
+) -> tuple[TokenTemplate, dict[str, list[int]]]:
+    """The prompt of a question behind these messages, and the messages' ids by slot.
+
+    Raises:
+        ConfigError: the chat template cannot show them, or not the question last.
+    """
+    texts = {str(number): vocabulary.encode_text(each.text) for number, each in enumerate(before)}
+    marked = [Message(each.role, _marker(number)) for number, each in enumerate(before)]
+    rendered = frame.conversation([*marked, Message(Role.USER, _marker(len(before)))])
+    template = _cut_at_markers(rendered, [*texts, PROBLEM], vocabulary)
+    # Some templates put the system message beside the question; the order is theirs, except for the question's.
+    if template.slots[-1] != PROBLEM:
+        raise ConfigError("the model's chat template does not show the question last")
+    return template, texts
+
+
+def _marker(number: int) -> str:
+    """Stands for slot ``number``. Letters and digits survive any escaping that a chat template may do."""
+    return f"MEMSLOT{number}X7Q"
+
+
+def _cut_at_markers(rendered: str, slots: Sequence[str], vocabulary: Vocabulary) -> TokenTemplate:
+    """A rendered prompt with the markers of ``slots``, in whatever order it shows them.
+
+    Raises:
+        ConfigError: it does not show each of them once.
+    """
+    pieces, numbers = re.split(r"MEMSLOT\d+X7Q", rendered), re.findall(r"MEMSLOT(\d+)X7Q", rendered)
+    if sorted(map(int, numbers)) != list(range(len(slots))):
+        raise ConfigError("the model's chat template does not show every message once and unchanged")
     first, *others = (vocabulary.encode_markup(piece) if piece else [] for piece in pieces)
     encoded = (tuple(vocabulary.beginning(first)), *map(tuple, others))
-    return TokenTemplate(encoded, slots, opens_thinking(pieces[-1]))
+    return TokenTemplate(encoded, tuple(slots[int(number)] for number in numbers), opens_thinking(pieces[-1]))
 
 
 def opens_thinking(tail: str) -> bool:

@@ -39,6 +39,8 @@ from ..system.cli import one_line_errors
 from ..system.errors import MemAgentError, reason_of
 
 SLOTS = {"TOKENS": r"\{([A-Za-z_]+)\}", "REPLACE": r"\$([A-Z]+)\$"}
+HALVES = {"around": r"(.*\{context\}\n*)\n", "question": r"\{context\}\n*(.*)"}
+"""RULER joins what is around the document and the question behind it by one newline."""
 REPOSITORIES = {"memagent": "BytedTsinghua-SIA/MemAgent", "rememr1": "syr-cn/ReMemR1", "ruler": "NVIDIA/RULER",
                 "memsifter": "plageon/MemSifter"}
 SETS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
@@ -94,23 +96,16 @@ def _constants(source: str) -> dict[str, Any]:
 
 def _pieces(text: str, entry: dict[str, Any]) -> list[tuple[str, str]]:
     """The text, or the half of it that is asked for, as literals, each with the published name of the slot behind it,
-    empty for none. RULER joins what is around the document and the question behind it by one newline."""
+    empty for none."""
     for old, new in entry.get("words", ()):
         text = text.replace(old, new)
+    if "half" in entry:
+        text = re.findall(HALVES[entry["half"]], text, re.DOTALL)[0]
     fill = entry.get("fill")
     if fill == "FORMAT":
-        pieces = [(literal, name or "") for literal, name, _, _ in string.Formatter().parse(text)]
-    else:
-        parts = [*(re.split(SLOTS[fill], text) if fill else [text]), ""]
-        pieces = list(zip(parts[::2], parts[1::2], strict=True))
-    if "half" not in entry:
-        return pieces
-    place = [name for _, name in pieces].index("context") + 1
-    (between, slot), *behind = pieces[place:]
-    question = between.lstrip("\n")
-    if entry["half"] == "question":
-        return [(question, slot), *behind]
-    return [*pieces[:place], ("\n" * (len(between) - len(question) - 1), "")]
+        return [(literal, name or "") for literal, name, _, _ in string.Formatter().parse(text)]
+    parts = [*(re.split(SLOTS[fill], text) if fill else [text]), ""]
+    return list(zip(parts[::2], parts[1::2], strict=True))
 
 
 if __name__ == "__main__":

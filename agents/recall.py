@@ -31,13 +31,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..system.errors import ConfigError, reason_of
+from ..rewards.intrinsic.encoder import make_encoder
 
 _NO_BLANKS = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 """Scripts without blanks between words: every character counts as a word."""
@@ -106,15 +106,8 @@ def _by_number(query: Bag, size: int) -> NDArray[Any]:
     return np.bincount(query.words[known], query.counts[known], minlength=size)
 
 
-@cache
-def encoder(setting: str, model: str, trusted: bool) -> Any:
-    """The embedding model in a folder or of a hub id, which ``setting`` names. Raises ConfigError."""
-    from sentence_transformers import SentenceTransformer
-
-    try:
-        return SentenceTransformer(model, device="cpu", trust_remote_code=trusted)
-    except Exception as error:  # a wrong name raises different errors in different libraries
-        raise ConfigError(f"{setting}={model!r}: cannot be loaded ({reason_of(error)})") from error
+encoder = cache(make_encoder)
+"""The embedding model in a folder or of a hub id, once in a process."""
 
 
 def cosines(vectors: Sequence[NDArray[np.float32]], query: NDArray[np.float32]) -> list[float]:
@@ -158,8 +151,8 @@ def history_by(
         tokenize: gives a text's tokens as the model's vocabulary writes them, for ``tfidf_tokens``.
     """
     if recall == "embedding":
-        load = partial(encoder, "AGENT_ARGS: recall_model", model, trusted)
-        return History(lambda text: load().encode(text, normalize_embeddings=True), cosines)
+        encode = encoder(model, "AGENT_ARGS: recall_model", trust_remote_code=trusted).encode
+        return History(lambda text: encode([text])[0], cosines)
     if recall == "tfidf_tokens":
         count = WordCounter(lambda text: [token.replace(_BLANK, "") for token in tokenize(text.lower())])
         return History(count, tfidf, published=True)

@@ -55,12 +55,12 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field
 
 from ..config import Config, ConfigError
-from ..rewards.turn_rewards import Step, prompt_weight, published_state_rewards, state_rewards, supporting_titles
+from ..rewards.turn_rewards import Step, published_state_rewards, state_rewards
 from . import memagent
 from .interface import Reading
 from .prompts import PROBLEM, RECALLED, Frame, Prompts
 from .recall import History, history_by
-from .records import Generation, Trajectory, Turn, TurnKind, TurnRequest
+from .records import Generation, Trajectory, Turn, TurnRequest
 from .vocabulary import Vocabulary
 
 
@@ -80,19 +80,12 @@ class ReMemR1Settings(memagent.CarrySettings):
     """By whole words and well-formed replies, or by the released functions."""
     state_weight: Annotated[float, Field(ge=0)] = 1.0
     """Factor of the state reward's advantage; the released code counts it twice: 2."""
-    turn_weight: Literal["even", "prompt"] = "even"
-    """Factor of a memory turn's advantage: 1, or 0.5 plus the share of the golds' words that its prompt shows (the
-    released option action_reweight)."""
-    evidence_reward: bool = False
-    """Reward the titles of supporting documents in the memory too."""
 
     def __post_init__(self) -> None:
         if self.recall == "embedding" and not self.recall_model:
             raise ConfigError("AGENT_ARGS: recall=embedding needs recall_model, an embedding model")
         if self.query_blind and self.recall_query == "question":
             raise ConfigError("AGENT_ARGS: recall_query=question asks what query_blind=1 hides; leave one out")
-        if self.evidence_reward and self.state_reward == "published":
-            raise ConfigError("AGENT_ARGS: state_reward=published has no evidence_reward; leave one out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +134,10 @@ class ReMemR1(memagent.MemAgent):
         else:
             memory = self.encoded(read.update) if read.update else state.memory
             query = read.recall or ""
-        if self.settings.recall_query != "reply":
-            asks = self.settings.recall_query == "question"
-            query = self.vocabulary.decode(state.reading.question_ids) if asks else ""
+        if self.settings.recall_query == "question":
+            query = self.vocabulary.decode(state.reading.question_ids)
+        elif self.settings.recall_query == "none":
+            query = ""
         text = self.vocabulary.decode(memory)
         assert state.history is not None, "a state is made by start()"
         history = state.history.add(text)
@@ -171,31 +165,21 @@ class ReMemR1(memagent.MemAgent):
         state = trajectory.state
         if not state.steps:  # of a task without a document
             return []
-        recalled = ["", *(step.recalled for step in state.steps[:-1])]
-        shown = zip(state.steps, trajectory.turns[:-1], recalled, strict=True)
-        steps = [self._with_texts(state.reading, *one) for one in shown]
+        turns = trajectory.turns[:-1]
         if self.settings.state_reward == "published":
-            return [*published_state_rewards(steps, trajectory.answer, golds)]
-        titles = supporting_titles(dict(metadata)) if self.settings.evidence_reward else []
-        return [*state_rewards(steps, trajectory.answer, golds, titles)]
+            text = self.vocabulary.reply_text
+            texts = [(text(turn.prompt_ids), text(turn.response_ids)) for turn in turns]
+            return [*published_state_rewards(state.steps, texts, trajectory.answer, golds)]
+        prompts = [partial(self._shown, state, number, turn) for number, turn in enumerate(turns)]
+        return [*state_rewards(state.steps, prompts, trajectory.answer, golds)]
 
-    def turn_weights(self, trajectory: Trajectory, golds: Sequence[str]) -> list[float]:
-        if self.settings.turn_weight == "even":
-            return []
-        text = self.vocabulary.reply_text
-        return [prompt_weight(text(turn.prompt_ids), golds) if turn.kind is TurnKind.MEMORY else 1.0
-                for turn in trajectory.turns]
-
-    def _with_texts(self, reading: Reading, step: Step, turn: Turn, recalled: str) -> Step:
-        """The step with what its turn showed and replied, decoded where a reward asks for it."""
-        decode, whole = self.vocabulary.decode, self.vocabulary.reply_text
-        asked = reading.question_ids if PROBLEM in self.memory_turn.slots else ()
-        assert turn.section is not None, "a memory turn shows a section"
-        section = turn.prompt_ids[turn.section.start : turn.section.end]
-        return replace(
-            step, prompt=lambda: (decode(asked), decode(section), step.before, recalled),
-            whole_prompt=lambda: whole(turn.prompt_ids), reply=lambda: whole(turn.response_ids),
-        )
+    def _shown(self, state: State, number: int, turn: Turn) -> list[str]:
+        """What the prompt of a memory turn showed: question, section, memory, recalled memory."""
+        decode, place = self.vocabulary.decode, turn.section
+        assert place is not None, "a memory turn shows a section"
+        asked = state.reading.question_ids if PROBLEM in self.memory_turn.slots else ()
+        recalled = state.steps[number - 1].recalled if number else ""
+        return [decode(asked), decode(turn.prompt_ids[place.start : place.end]), state.steps[number].before, recalled]
 
 
 # --- replies ------------------------------------------------------------------------------------------------------

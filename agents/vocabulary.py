@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -48,6 +47,9 @@ class Vocabulary:
         self.control_ids = frozenset(control.values()) | frozenset(tokenizer.all_special_ids)
         ends = {control[end] for end in _TURN_ENDS if end in control}
         self.eos_ids = tuple(sorted({tokenizer.eos_token_id, *ends} - {None}))
+        shown = [control[end] for end in _TURN_ENDS if end in control and end in (tokenizer.chat_template or "")]
+        self.turn_end_id: int | None = shown[0] if shown else tokenizer.eos_token_id
+        """What ends an assistant's turn: the end that the model's chat template writes, else its end of sequence."""
         self._think, self._end_think = control.get(_THINK), control.get(_END_THINK)
         self._model = _without_added_tokens(tokenizer.backend_tokenizer)
         # Added tokens that are ordinary text (runs of blanks, a user's own words) keep their ids.
@@ -57,17 +59,6 @@ class Vocabulary:
         self._head = self._before_plain_text()
         if not all(map(self.encode_text, string.ascii_lowercase)) or not self.encode_markup(string.ascii_lowercase):
             raise ValueError("the tokenizer turns letters into nothing; are its files in the folder?")
-
-    @cached_property
-    def turn_end_id(self) -> int | None:
-        """What ends an assistant's turn: the last end in a chat of the model's template, else its end of sequence."""
-        chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-        try:
-            shown = self.tokenizer.apply_chat_template(chat, tokenize=False)
-        except Exception:  # there is no template, or one that shows no such chat
-            return self.tokenizer.eos_token_id
-        ends = [i for i in self.encode_markup(shown) if i in self.eos_ids]
-        return ends[-1] if ends else self.tokenizer.eos_token_id
 
     def encode_text(self, text: str) -> list[int]:
         """Ids of untrusted text (documents, questions): never a control id, never a BOS or EOS."""

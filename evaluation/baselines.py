@@ -54,7 +54,7 @@ def scored(retriever: str, question: str, passages: Sequence[str], trusted: bool
     if kind == "bm25":
         count = WordCounter()
         return np.array(bm25([*map(count, passages)], count(question)))
-    vectors = encoder("EVAL_MODE: embedding", model, trusted).encode([question, *passages], normalize_embeddings=True)
+    vectors = encoder(model, "EVAL_MODE: embedding", trust_remote_code=trusted).encode([question, *passages])
     return vectors[1:] @ vectors[0]
 
 

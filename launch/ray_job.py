@@ -13,7 +13,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -171,12 +171,14 @@ def _answer(ask: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """What the cluster answers. A busy dashboard drops a connection now and then, and under load the agent of a
     machine, which starts jobs, joins a minute after it.
     """
-    for attempt in count(1):
+    attempts = _ATTEMPTS
+    while True:
+        attempts -= 1
         try:
             return ask(*args, **kwargs)
         except (OSError, RuntimeError) as error:
             passes = isinstance(error, OSError) or "No available agent" in str(error)
-            if not passes or attempt == _ATTEMPTS:
+            if not passes or not attempts:
                 raise
         time.sleep(_POLL_S)
 

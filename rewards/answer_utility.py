@@ -45,7 +45,7 @@ import hashlib
 import json
 import math
 import re
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -66,8 +66,6 @@ from .reward import Answered, Parts, Reward, RewardSettings
 from .text_f1 import answer_f1, choice_score
 
 Weight = Annotated[float, Field(ge=0, le=1e6)]
-_SCORES = 65_536
-"""Kept in memory, the latest."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +123,11 @@ class AnswerUtility(Reward):
         self._frozen: Any = frozen
         self._rollouts = 0
         self._weights: dict[Hashable, tuple[float, float]] = {}
-        self._scores = Memo(_SCORES)
+        self._scores: dict[str, asyncio.Future[float]] = {}
+        """Of the rollout that is being scored, by request; some may still be computed."""
+        self._shared = 0
         self._seen: defaultdict[str, list[float]] = defaultdict(list)
-        """Of the rollout that is being scored: utilities, and scores by tier."""
+        """Of the same rollout: utilities, and scores by tier."""
         self._logged: Mapping[str, float] = {}
 
     def begin(self) -> None:
@@ -155,11 +155,12 @@ class AnswerUtility(Reward):
 
     def batch_parts(self, batch: Sequence[Answered]) -> Sequence[Parts]:
         alpha, beta = self._current()
-        asked = {"asked": self._scores.made, "shared": self._scores.shared, "alpha": alpha, "beta": beta}
+        asked = {"asked": len(self._scores), "shared": self._shared, "alpha": alpha, "beta": beta}
         shown = asked | {name: fmean(values) for name, values in self._seen.items()}
         self._logged = {f"answers/{name}": value for name, value in shown.items()}
-        self._scores.made = self._scores.shared = 0
+        self._scores.clear()
         self._seen.clear()
+        self._shared = 0
         self._rollouts += 1
         return [{}] * len(batch)
 
@@ -183,7 +184,7 @@ class AnswerUtility(Reward):
     async def _scored(self, row: RankedRow, ranking: Sequence[int]) -> dict[int, float]:
         """The score s_k of every tier k, and of 0: no session at all."""
         document = await self._frozen.document(row.history_id)
-        sessions = await asyncio.to_thread(read_history, document, row.shown)
+        sessions = await asyncio.to_thread(read_history, document)
         tiers = (0, *tiers_for(len(ranking), read_tiers(self.settings.tiers)))
         shown = [pack(ranking[:tier], row.session_tokens, self.settings.budget).shown for tier in tiers]
         scores = await gather_or_cancel(*(self._score(row, sessions, places) for places in shown))
@@ -205,7 +206,16 @@ class AnswerUtility(Reward):
                 return answer_f1(answer, row.answers)
             return await frozen.judge(judge_prompt(row, answer), seed) if answer else 0.0
 
-        return await self._scores.get(key, made)
+        return await self._once(key, made)
+
+    async def _once(self, key: str, make: Callable[[], Coroutine[Any, Any, float]]) -> float:
+        """The score of a request, made by ``make`` unless it is there or on its way; one that failed is made again."""
+        known = self._scores.get(key)
+        if known is None or (known.done() and (known.cancelled() or known.exception())):
+            known = self._scores[key] = asyncio.ensure_future(make())
+        else:
+            self._shared += 1
+        return await asyncio.shield(known)
 
 
 # --- what a ranking gains -------------------------------------------------------------------------------------------
@@ -234,39 +244,6 @@ def marginal_utility(scores: Mapping[int, float]) -> float:
     # The differences are summed, not -s_0 plus the weighted scores: equal scores then give 0 to the last bit.
     return math.fsum(
         weight * (scores[tier] - scores[0]) for tier, weight in zip(tiers, tier_weights(tiers), strict=True))
-
-
-class Memo:
-    """A cache of the latest ``most`` scores; requests for a score that is still being computed wait for it.
-
-        first asks for a     ------ request ------> kept
-        second asks for a       waits for the same ^          third: at once
-
-    A failure is not kept, so the next to ask tries again. Used from one event loop at a time.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._tasks: OrderedDict[str, asyncio.Future[float]] = OrderedDict()
-        self.made = self.shared = 0
-        """Scores computed, and scores reused."""
-
-    async def get(self, key: str, make: Callable[[], Coroutine[Any, Any, float]]) -> float:
-        """The score of ``key``, made by ``make`` where nobody has; raises what that raises."""
-        if key in self._tasks:
-            self.shared += 1
-            self._tasks.move_to_end(key)
-        else:
-            self.made += 1
-            self._tasks[key] = asyncio.ensure_future(make())
-            self._tasks[key].add_done_callback(lambda done: self._drop_failure(key, done))
-            if len(self._tasks) > self._most:
-                self._tasks.popitem(last=False)
-        return await asyncio.shield(self._tasks[key])
-
-    def _drop_failure(self, key: str, task: asyncio.Future[float]) -> None:
-        if (task.cancelled() or task.exception()) and self._tasks.get(key) is task:
-            del self._tasks[key]
 
 
 # --- a judge --------------------------------------------------------------------------------------------------------

@@ -136,6 +136,7 @@ def kind_of(answer: str) -> AnswerKind:
 _INTEGER = re.compile(r"-?[0-9]{1,100}")
 _AFTER_BOX = re.compile(r"[\s$.)\]\\]*")
 _CHARGE = 0.004
+_WHOLE = re.compile(r"<reasoning>\n(.*)\n</reasoning>\n<answer>\n(.*)\n</answer>", re.DOTALL)
 _LINES = ("<reasoning>\n", "\n</reasoning>\n", "\n<answer>\n", "\n</answer>")
 Form = Literal["reasoning", "boxed"]
 r"""The two forms of a reply that reasons and answers::
@@ -204,25 +205,13 @@ def form_shares(form: Form, reply: str) -> dict[str, float]:
         strict = behind is not None and _AFTER_BOX.fullmatch(behind) is not None
         shares |= {"strict_format": strict, "soft_format": bool(last_boxed(reply))}
     else:
-        shares |= {"strict_format": _strict(reply), "soft_format": _soft(reply), "tags": _tags(reply)}
+        once = all(reply.count(line.strip()) == 1 for line in _LINES)
+        blocks = _WHOLE.fullmatch(reply) if once else None
+        shares["strict_format"] = blocks is not None and all(block.strip() for block in blocks.groups())
+        before, _, answer = reply.rpartition("<answer>")
+        reasoned = before.startswith("<reasoning>") and before.rstrip().endswith("</reasoning>")
+        shares["soft_format"] = reasoned and "</answer>" in answer
+        there = sum(reply.count(line) == 1 for line in _LINES) / len(_LINES)
+        _, closed, behind = reply.rpartition("</answer>")
+        shares["tags"] = max(0.0, there - _CHARGE * len(behind.strip()) * bool(closed))
     return {name: float(share) for name, share in shares.items()}
-
-
-def _strict(reply: str) -> bool:
-    once = all(reply.count(line.strip()) == 1 for line in _LINES)
-    reasoning, _, rest = reply.removeprefix("<reasoning>\n").partition("\n</reasoning>\n<answer>\n")
-    answer = rest.removesuffix("\n</answer>")
-    filled = bool(reasoning.strip()) and bool(answer.strip())
-    return once and filled and reply == in_form("reasoning", reasoning, answer)
-
-
-def _soft(reply: str) -> bool:
-    before, mark, behind = reply.rpartition("<answer>")
-    return bool(mark) and before.startswith("<reasoning>") and before.rstrip().endswith("</reasoning>") and (
-        "</answer>" in behind)
-
-
-def _tags(reply: str) -> float:
-    there = sum(reply.count(line) == 1 for line in _LINES) / len(_LINES)
-    _, closed, behind = reply.rpartition("</answer>")
-    return max(0.0, there - _CHARGE * len(behind.strip()) * bool(closed))

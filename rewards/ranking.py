@@ -7,10 +7,10 @@ Ranks count from 1; ``ranking`` is best first and names nothing twice; ``gold`` 
 =====================  =======================================================================================
 ``recall_at``          hits among the first k / |gold|
 ``reciprocal_rank``    1 / rank of the first hit, 0 where the first k hold none (its mean is MRR)
-``dcg_at``             sum over hits among the first k of 1 / log2(rank + 1)
-``ndcg_at``            ``dcg_at`` / its value for the best ranking of k
-``anchor_score``       ``dcg_at`` / |gold|: what MemSifter picks training rows by, and its warm-up reward; a score of
-                       1 is not within reach where there are several gold
+dcg                    sum over hits among the first k of 1 / log2(rank + 1)
+``ndcg_at``            dcg / its value for the best ranking of k
+``anchor_score``       dcg of 10 / |gold|: what MemSifter picks training rows by; a score of 1 is not within reach
+                       where there are several gold
 =====================  =======================================================================================
 
 Worked example, ranking 7 2 9 4, gold {2, 4, 5}: the hits have ranks 2 and 4::
@@ -56,16 +56,12 @@ def reciprocal_rank(ranking: Names, gold: Collection[Hashable], k: int | None = 
     return 1 / ranks[0] if ranks else 0.0
 
 
-def dcg_at(ranking: Names, gold: Collection[Hashable], k: int) -> float:
-    return _dcg(hit_ranks(ranking, gold, k))
-
-
 def ndcg_at(ranking: Names, gold: Collection[Hashable], k: int) -> float:
-    return dcg_at(ranking, gold, k) / _dcg(range(1, min(k, len(set(gold))) + 1))
+    return _dcg(hit_ranks(ranking, gold, k)) / _dcg(range(1, min(k, len(set(gold))) + 1))
 
 
-def anchor_score(ranking: Names, gold: Collection[Hashable], k: int = 10) -> float:
-    return dcg_at(ranking, gold, k) / len(set(gold))
+def anchor_score(ranking: Names, gold: Collection[Hashable]) -> float:
+    return _dcg(hit_ranks(ranking, gold, 10)) / len(set(gold))
 
 
 def hit_ranks(ranking: Names, gold: Collection[Hashable], k: int | None = None) -> list[int]:
@@ -98,31 +94,22 @@ class RankedRow:
     options: Annotated[tuple[str, ...], Field(max_length=MOST_OPTIONS)] = ()
     """Of a multiple-choice question; they stand below it where the chat model is asked."""
 
-    def __post_init__(self) -> None:
-        if self.shown != len(self.session_tokens):
-            raise ValueError(f"shown is {self.shown}, but session_tokens has {len(self.session_tokens)} entries")
-
 
 def read_row(metadata: Mapping[str, Any]) -> RankedRow:
     """Raises BadRow."""
-    name = f"row {metadata.get('id', '?')!r:.40}"
     try:
         return _ROW.validate_python({key: value for key, value in metadata.items() if value is not None})
     except ValidationError as error:
-        first = error.errors()[0]
-        raise BadRow(f"{name} is no row of rank_sessions: {'.'.join(map(str, first['loc']))} {first['msg']}") from None
+        first, name = error.errors()[0], metadata.get("id", "?")
+        told = f"{'.'.join(map(str, first['loc']))} {first['msg']}"
+        raise BadRow(f"row {name!r:.40} is no row of rank_sessions: {told}") from None
 
 
 _ROW = TypeAdapter(RankedRow)
 
 
-def read_history(document: str, shown: int) -> tuple[Session, ...]:
-    """The sessions of a stored history. Raises BadRow where they are not ``shown``."""
+def read_history(document: str) -> list[Session]:
+    """The sessions of a stored history."""
     stored = orjson.loads(document)
-    sessions = tuple(
-        Session(name, tuple(Turn(turn["role"], turn["content"] or "") for turn in talk), date or "")
-        for name, talk, date in zip(stored["ids"], stored["sessions"], stored["dates"], strict=True)
-    )
-    if len(sessions) != shown:
-        raise BadRow(f"a stored history has {len(sessions)} sessions, its row shows {shown}")
-    return sessions
+    return [Session(name, tuple(Turn(turn["role"], turn["content"] or "") for turn in talk), date or "")
+            for name, talk, date in zip(stored["ids"], stored["sessions"], stored["dates"], strict=True)]

@@ -7,7 +7,6 @@ metric_utils.py). With rec(text) the share of a gold's words that stand in the t
                   gain     rec(m_t) - rec(m_(t-1))                       below 0 where the memory lost a gold
                   recall   rec(r_t and p_t together) - rec(p_t)          equation 6; r_t is what q_t found, p_t what
                                                                          the prompt showed when q_t was written
-                  evidence the same as gain over the titles of the supporting documents, their mean; optional
     final turn    format   1 if the reply has exactly one box, balanced and not blank
 
 A turn's state reward is the sum. Worked example, gold "Ann Lee"; the turn's prompt shows neither name::
@@ -37,8 +36,6 @@ was recalled::
 
     rec(update) = (2/2 + 0/1) / 2; rec(prompt) = (1/2 + 1/1) / 2, since "no" stands in "know"
     format 1, gain 1/2 - 0, recall 1 - 3/4: state reward 1.75
-
-``prompt_weight`` is the release's option ``action_reweight``: 0.5 + rec(prompt) for a memory turn, 1 for a final one.
 """
 
 from __future__ import annotations
@@ -47,7 +44,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import fmean
 
 from .answers import behind_one_box
 from .qa_metrics import CLOSED_ANSWERS, normalise_squad
@@ -70,53 +66,31 @@ class Step:
     after: str
     recalled: str = ""
     """The memory that the turn's query found; the next prompt shows it."""
-    prompt: Callable[[], Sequence[str]] = tuple
-    """The texts that the turn's prompt showed: question, section, memory, recalled memory. Asked for only where the
-    reward depends on them."""
-    whole_prompt: Callable[[], str] = str
-    reply: Callable[[], str] = str
-    """Prompt and reply from end to end; asked for only by ``published_state_rewards``, as is the next."""
     shown_recall: str = ""
     """``recalled``, or what the next prompt shows in place of nothing."""
 
 
 def state_rewards(
-    steps: Sequence[Step], answer: str, golds: Sequence[str], titles: Sequence[str] = ()
+    steps: Sequence[Step], prompts: Sequence[Callable[[], Sequence[str]]], answer: str, golds: Sequence[str]
 ) -> list[Rewards]:
-    """The named rewards of every turn, the final one last. Without ``titles`` there is no evidence reward."""
-    wanted, supporting = _words_of(golds), _words_of(titles)
-    rewards = [_memory_turn(step, wanted, supporting) for step in steps]
+    """The named rewards of every turn, the final one last.
+
+    Args:
+        prompts: of each step, the texts that its prompt showed: question, section, memory, recalled memory. Called
+            only where the reward depends on them.
+    """
+    wanted = _words_of(golds)
+    rewards = [_memory_turn(step, prompt, wanted) for step, prompt in zip(steps, prompts, strict=True)]
     return [*rewards, {"format": float(behind_one_box(answer) is not None)}]
 
 
-def supporting_titles(metadata: dict) -> list[str]:
-    """Titles of the documents that a question needs, from either form of training row; empty where it has none.
-
-    ``supporting``: titles. ``supporting_facts``: pairs of title and sentence, or ``{"title": [...], ...}``.
-    """
-    facts = metadata.get("supporting") or metadata.get("supporting_facts") or []
-    titles = facts["title"] if isinstance(facts, dict) else facts
-    return list(dict.fromkeys(title if isinstance(title, str) else title[0] for title in titles))
-
-
-def _memory_turn(step: Step, golds: Wanted, titles: Wanted) -> Rewards:
-    before, after = _held(step.before), _held(step.after)
-    rewards = {
-        "format": float(step.good),
-        "gain": _best(after, golds) - _best(before, golds),
-        "recall": _recall_bonus(step, golds),
-    }
-    if titles:
-        rewards["evidence"] = fmean(_shares(after, titles)) - fmean(_shares(before, titles))
-    return rewards
-
-
-def _recall_bonus(step: Step, golds: Wanted) -> float:
-    recalled = _held(step.recalled)
-    if not _best(recalled, golds):
-        return 0.0  # nothing to add, so the long prompt need not be looked at
-    prompt = frozenset[str]().union(*map(_held, step.prompt()))
-    return _best(recalled | prompt, golds) - _best(prompt, golds)
+def _memory_turn(step: Step, prompt: Callable[[], Sequence[str]], golds: Wanted) -> Rewards:
+    recalled, bonus = _held(step.recalled), 0.0
+    if _best(recalled, golds):  # else there is nothing to add, so the long prompt need not be looked at
+        shown = frozenset[str]().union(*map(_held, prompt()))
+        bonus = _best(recalled | shown, golds) - _best(shown, golds)
+    gain = _best(_held(step.after), golds) - _best(_held(step.before), golds)
+    return {"format": float(step.good), "gain": gain, "recall": bonus}
 
 
 def _words_of(texts: Iterable[str]) -> Wanted:
@@ -136,25 +110,19 @@ def _words(text: str, keep_articles: bool = False) -> list[str]:
     return normalise_squad(_FOREIGN_PUNCTUATION.sub(" ", text), keep_articles=keep_articles).split()
 
 
-def _shares(held: frozenset[str], wanted: Wanted) -> list[float]:
-    return [sum(word in held for word in words) / len(words) for words in wanted]
-
-
 def _best(held: frozenset[str], wanted: Wanted) -> float:
-    return max(_shares(held, wanted), default=0.0)
+    return max((sum(word in held for word in words) / len(words) for words in wanted), default=0.0)
 
 
 # --- as released ----------------------------------------------------------------------------------------------------
 
 
-def published_state_rewards(steps: Sequence[Step], answer: str, golds: Sequence[str]) -> list[Rewards]:
-    """The named rewards of every turn, the final one last."""
-    return [*(_published_turn(step, golds) for step in steps), {"format": _one_filled(_BOX.findall(answer))}]
-
-
-def prompt_weight(prompt: str, golds: Sequence[str]) -> float:
-    """The weight of a memory turn's advantage, 0.5 to 1.5."""
-    return 0.5 + recall_of_substrings(prompt, golds)
+def published_state_rewards(
+    steps: Sequence[Step], texts: Sequence[tuple[str, str]], answer: str, golds: Sequence[str]
+) -> list[Rewards]:
+    """The named rewards of every turn, the final one last. ``texts``: prompt and reply of each step, end to end."""
+    rewards = [_published_turn(step, *both, golds) for step, both in zip(steps, texts, strict=True)]
+    return [*rewards, {"format": _one_filled(_BOX.findall(answer))}]
 
 
 def recall_of_substrings(text: str, golds: Sequence[str]) -> float:
@@ -168,8 +136,7 @@ def recall_of_substrings(text: str, golds: Sequence[str]) -> float:
     return sum(shares) / len(shares) if shares else 0.0
 
 
-def _published_turn(step: Step, golds: Sequence[str]) -> Rewards:
-    prompt, reply = step.whole_prompt(), step.reply()
+def _published_turn(step: Step, prompt: str, reply: str, golds: Sequence[str]) -> Rewards:
     shown = recall_of_substrings(prompt, golds)
     together = recall_of_substrings(f"{step.shown_recall} {prompt}", golds)
     before = recall_of_substrings(_first(_MEMORY, prompt), golds)

@@ -96,10 +96,9 @@ class FormTask(Task):
         """``correct``, and what else has a weight."""
         reply = _whole(reply, row)
         parts = {"correct": self.settings.correct * self.is_right(reply, row)}
-        for name, share in form_shares(self.settings.form, reply).items():
-            if weight := getattr(self.settings, name, 0.0):
-                parts[name] = weight * share
-        return parts
+        shares = form_shares(self.settings.form, reply)
+        weights = {name: getattr(self.settings, name, 0.0) for name in shares}
+        return parts | {name: weight * shares[name] for name, weight in weights.items() if weight}
 
     def rightness(self, reply: str, row: TaskRow) -> dict[str, float]:
         """What evaluation measures of a whole reply."""
@@ -137,9 +136,7 @@ class Countdown(FormTask):
         if not isinstance(numbers, list) or target is None:
             raise MemAgentError("a countdown row needs metadata.numbers, a list of whole numbers, and "
                                 f"metadata.target; it has {numbers!r:.60} and {target!r:.60}")
-        if (found := exact_value(self.read_answer(reply))) is None:
-            return False
-        value, used = found
+        value, used = exact_value(self.read_answer(reply)) or (None, [])
         return value == Fraction(str(target)) and sorted(used) == sorted(map(int, numbers))
 
 
@@ -150,8 +147,6 @@ def _whole(reply: str, row: TaskRow) -> str:
 
 # --- sums ------------------------------------------------------------------------------------------------------------
 
-MOST_OF_A_SUM = 200
-"""Characters."""
 _SUM = re.compile(r"[0-9+\-*/() \t\r\n]+")
 _OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -169,8 +164,8 @@ def exact_value(text: str) -> tuple[Fraction, list[int]] | None:
     ``2.5``, names, calls, division by zero, two sums, an equation. The text is parsed and never run: a walk over
     Python's syntax tree with exact fractions.
     """
-    text = " ".join(text.split()) if len(text) <= MOST_OF_A_SUM else ""
-    if not _SUM.fullmatch(text):
+    text = " ".join(text.split())
+    if len(text) > 200 or not _SUM.fullmatch(text):
         return None
     try:
         return _value(ast.parse(text, mode="eval").body), list(map(int, re.findall("[0-9]+", text)))

@@ -41,23 +41,14 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from ..rewards import qa_metrics
 from ..rewards.answers import after_thinking, last_boxed, published_boxed, the_answer_is
-from ..rewards.qa_metrics import (
-    FIRST_GOLD,
-    STRING_MATCH_ALL,
-    STRING_MATCH_PART,
-    score,
-    score_answer,
-    sub_em_legacy,
-    word_f1,
-)
+from ..rewards.qa_metrics import STRING_MATCH_ALL, STRING_MATCH_PART, score, word_f1
 from .interface import Task, TaskRow
 
-READERS: Mapping[str, Callable[[str], str | None]] = {
-    "boxed": last_boxed, "the_answer_is": the_answer_is, "whole": str,
-}
+READERS: Mapping[str, Callable[[str], Any]] = {"boxed": last_boxed, "the_answer_is": the_answer_is, "whole": str}
 """The last box; what follows the last "the answer is" (MemAgent's evaluation); all of the reply."""
 
 
@@ -91,7 +82,7 @@ class QuestionAnswering(Task):
         return {"answer": boxed_exact_match(reply, row.golds, self.settings.reward) if row.golds else 0.0}
 
     def metrics(self, answer: str, reply: str, row: TaskRow) -> Mapping[str, float]:
-        return score_answer(answer, row.golds)
+        return qa_metrics.score_answer(answer, row.golds)
 
 
 @dataclass(frozen=True)
@@ -118,8 +109,10 @@ class Ruler(QuestionAnswering):
 
     def metrics(self, answer: str, reply: str, row: TaskRow) -> Mapping[str, float]:
         metric = _metric(row)
-        first = {FIRST_GOLD: sub_em_legacy(answer, row.golds[:1])} if metric == STRING_MATCH_PART else {}
-        return {"ruler": score(metric, answer, row.golds), **first}
+        found = {"ruler": score(metric, answer, row.golds)}
+        if metric == STRING_MATCH_PART:
+            found[qa_metrics.FIRST_GOLD] = qa_metrics.sub_em_legacy(answer, row.golds[:1])
+        return found
 
 
 def _metric(row: TaskRow) -> str:

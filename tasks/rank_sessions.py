@@ -16,63 +16,43 @@ Source: MemSifter, arXiv 2603.03379, ``genrank_reward_score.py``; there a malfor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import chain, islice
-from typing import ClassVar, Literal
 
-from ..rewards.ranking import anchor_score, ndcg_at, recall_at, reciprocal_rank
+from ..rewards.ranking import ndcg_at, recall_at, reciprocal_rank
 from ..sessions.ranking import ASKED, BadRanking, lenient_ranking, strict_ranking
 from ..sessions.records import BadRow
 from .interface import Task, TaskRow
 
 CUTS = (1, 5, 10)
-_ANY = 10**9
-"""More sessions than any prompt shows."""
-SCORES = {"ndcg": ndcg_at, "dcg": anchor_score}
-
-
-@dataclass(frozen=True)
-class RankSettings:
-    score: Literal["ndcg", "dcg"] = "ndcg"
-    """What a valid ranking is worth. ``dcg`` is the warm-up reward as released: the gain of the hits over the number
-    of golds, not divided by the best possible gain, so two golds can earn 0.82 at most."""
 
 
 class RankSessions(Task):
-    Settings: ClassVar[type] = RankSettings
     needs_document = False
     headline = "ndcg@10"
     outcome = "ranking"
 
     def read_answer(self, reply: str) -> str:
         """The usable numbers of the ranking, whatever their range."""
-        return ",".join(map(str, lenient_ranking(reply, _ANY)))
+        return ",".join(map(str, lenient_ranking(reply, 10**9)))
 
     def malformed(self, reply: str, row: TaskRow) -> bool:
         return _valid(reply, row) is None
 
     def reward(self, reply: str, row: TaskRow) -> Mapping[str, float]:
         ranking = _valid(reply, row)
-        if ranking is None:
-            return {"format": -1.0}
-        return {"ranking": SCORES[self.settings.score](ranking, _asked(row)[1], CUTS[-1])}
+        return {"format": -1.0} if ranking is None else {"ranking": ndcg_at(ranking, _asked(row)[1], CUTS[-1])}
 
     def metrics(self, answer: str, reply: str, row: TaskRow) -> Mapping[str, float]:
         shown, gold = _asked(row)
         ranking = lenient_ranking(reply, shown)
-        return {
-            **{f"ndcg@{k}": ndcg_at(ranking, gold, k) for k in CUTS},
-            **{f"recall@{k}": recall_at(ranking, gold, k) for k in CUTS},
-            "mrr": reciprocal_rank(ranking, gold), "valid": float(_valid(reply, row) is not None),
-        }
+        found = {"mrr": reciprocal_rank(ranking, gold), "valid": float(_valid(reply, row) is not None)}
+        for k in CUTS:
+            found |= {f"ndcg@{k}": ndcg_at(ranking, gold, k), f"recall@{k}": recall_at(ranking, gold, k)}
+        return found
 
     def solution(self, row: TaskRow) -> str:
-        if given := super().solution(row):
-            return given
         shown, gold = _asked(row)
-        others = (number for number in range(shown) if number not in gold)
-        best = islice(chain(sorted(gold), others), min(ASKED, shown))
-        return f"<ranking>{','.join(map(str, best))}</ranking>"
+        best = sorted(range(shown), key=lambda number: (number not in gold, number))[:ASKED]
+        return super().solution(row) or f"<ranking>{','.join(map(str, best))}</ranking>"
 
 
 def _valid(reply: str, row: TaskRow) -> tuple[int, ...] | None:

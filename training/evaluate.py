@@ -44,8 +44,8 @@ from ..system.files import remove
 
 logger = logging.getLogger("mem_agent")
 
-_COSTS = ("turns", "rounds", "memory_tokens", "response_tokens")
-Found = dict[str, dict[str, float]]
+
+COSTS = ("turns", "rounds", "memory_tokens", "response_tokens")
 
 
 def output_of(config: Config, name: str) -> Path:
@@ -57,9 +57,8 @@ def output_of(config: Config, name: str) -> Path:
 
 async def evaluate_model(config: Config, fleet: Fleet, name: str, model: Path) -> None:
     """Evaluate the engines' weights, which are those of ``model``; print the table, and what failed."""
-    output, began = output_of(config, name), time.monotonic()
+    output = output_of(config, name)
     await while_alive(fleet, evaluate(config, model, fleet.url, output, quiet=True))
-    logger.info("evaluation of %s took %.1f s", name, time.monotonic() - began)
     failed = failures(output, config.length.split())
     tqdm.write("\n".join([tables([output]), *(f"failed: {line}" for line in failed[:20])]))
 
@@ -91,14 +90,15 @@ async def evaluate_between(config: Config, fleet: Fleet, number: int, weights: s
     except (EvalError, ConfigError) as error:
         logger.warning("evaluation after rollout %d: %s; the run goes on", number + 1, error)
         return {"eval_failed": 1.0, "seconds/evaluation": time.monotonic() - began}
-    metrics = {f"eval/{name}/{metric}": value for name, values in found.items() for metric, value in values.items()}
-    # Of each file, what it is judged by.
-    line = ", ".join("{}: {} {:.3f}".format(name, *next(iter(values.items()))) for name, values in found.items())
-    logger.info("evaluation after rollout %d/%d | %s", number + 1, config.num_rollout, line)
-    return metrics | {"seconds/evaluation": time.monotonic() - began}
+    metrics = {"seconds/evaluation": time.monotonic() - began}
+    for name, values in found.items():
+        judged_by, score = next(iter(values.items()))
+        logger.info("evaluation after rollout %d | %s: %s %.3f", number + 1, name, judged_by, score)
+        metrics |= {f"eval/{name}/{metric}": value for metric, value in values.items()}
+    return metrics
 
 
-async def _ask(config: Config, fleet: Fleet, number: int, weights: str) -> Found:
+async def _ask(config: Config, fleet: Fleet, number: int, weights: str) -> dict[str, dict[str, float]]:
     """Of EVAL_DATA's files, else of DATA_ROOT's: scores as shares of 1, what a file is judged by first; then costs."""
     if config.eval_files:
         return {Path(file).stem: await ask_rows(config, fleet, file, number) for file in config.eval_files}
@@ -110,7 +110,7 @@ async def _ask(config: Config, fleet: Fleet, number: int, weights: str) -> Found
     summaries = await evaluate(config, model, fleet.url, output, weights=weights, kept_bytes=kept, quiet=True)
     return {
         one.name: {name: score.mean / 100 for name, score in one.scores.items()}
-        | {name: one.costs[name].mean for name in _COSTS if name in one.costs}
+        | {name: cost.mean for name, cost in one.costs.items() if name in COSTS}
         | {"questions": float(one.questions), "failed": float(one.failed)}
         for one in summaries
     }

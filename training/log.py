@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,36 +35,42 @@ Send = Callable[[int, Mapping[str, float]], None]
 """Takes a rollout's number, from 0, and its metrics; a resumed run may send a rollout again."""
 
 
-class RunLog:
-    def __init__(self, config: Config, first: int) -> None:
-        """``first``: the rollout that is done next. Raises MemAgentError where TRACKER cannot begin."""
-        self._config, self._exits = config, ExitStack()
-        self._path = Path(config.save_path) / "metrics.jsonl"
-        kept = [line for line in read_metrics(config.save_path) if line["rollout"] < first]
-        write_atomically(self._path, b"".join(orjson.dumps(line) + b"\n" for line in kept))
+@contextmanager
+def run_log(config: Config, first: int) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
+    """What a finished rollout is given to, by its number and metrics, for as long as the run lasts.
+
+    Args:
+        first: the rollout that is done next.
+
+    Raises:
+        MemAgentError: TRACKER cannot begin.
+    """
+    path = Path(config.save_path) / "metrics.jsonl"
+    kept = [line for line in read_metrics(config.save_path) if line["rollout"] < first]
+    write_atomically(path, b"".join(orjson.dumps(line) + b"\n" for line in kept))
+    with ExitStack() as exits:
         try:
-            self._send = TRACKERS[config.tracker](config, first, self._exits)
+            send = TRACKERS[config.tracker](config, first, exits)
         except Exception as error:
             raise MemAgentError(f"TRACKER={config.tracker} cannot begin: {reason_of(error)}; put that right, or set "
                                 "TRACKER=none") from error
         name = Path(config.save_path).absolute().name
-        self._bar = tqdm(total=config.num_rollout, initial=first, desc=name, unit="rollout", disable=None)
-        self._exits.enter_context(logging_redirect_tqdm())
-        self._exits.enter_context(self._bar)
+        exits.enter_context(logging_redirect_tqdm())
+        bar = exits.enter_context(
+            tqdm(total=config.num_rollout, initial=first, desc=name, unit="rollout", disable=None))
 
-    def finish(self, number: int, metrics: Mapping[str, float]) -> None:
-        with self._path.open("ab", buffering=0) as file:
-            append_whole(file, orjson.dumps({"rollout": number, **metrics}) + b"\n")
-        try:
-            self._send(number, {name: value for name, value in metrics.items() if value is not None})
-        except Exception as error:
-            logger.warning("TRACKER=%s: %s; the run goes on, metrics.jsonl has everything", self._config.tracker,
-                           reason_of(error))
-        logger.info(progress_line(number, self._config.num_rollout, metrics))
-        self._bar.update(number + 1 - self._bar.n)
+        def finish(number: int, metrics: Mapping[str, float]) -> None:
+            with path.open("ab", buffering=0) as file:
+                append_whole(file, orjson.dumps({"rollout": number, **metrics}) + b"\n")
+            try:
+                send(number, {name: value for name, value in metrics.items() if value is not None})
+            except Exception as error:
+                logger.warning("TRACKER=%s: %s; the run goes on, metrics.jsonl has everything", config.tracker,
+                               reason_of(error))
+            logger.info(progress_line(number, config.num_rollout, metrics))
+            bar.update(number + 1 - bar.n)
 
-    def close(self) -> None:
-        self._exits.close()
+        yield finish
 
 
 def progress_line(number: int, rollouts: int, metrics: Mapping[str, float]) -> str:
@@ -96,8 +102,6 @@ def _tensorboard(config: Config, first: int, exits: ExitStack) -> Send:
 
     # purge_step: what a killed run has written beyond its checkpoint is written again.
     writer = exits.enter_context(SummaryWriter(str(Path(config.save_path) / "tensorboard"), purge_step=first))
-    if first == 0:
-        writer.add_text("settings", "\n".join(f"    {name}={value}" for name, value in config.to_mapping().items()))
 
     def send(number: int, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():

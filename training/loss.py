@@ -19,7 +19,6 @@ All tensors are ``[n]`` for the n response tokens of a micro-batch, row after ro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from megatron.core import parallel_state
@@ -30,25 +29,14 @@ from ..config import Config
 from .rows import TrainRow
 
 
-@dataclass(frozen=True)
-class RowWeight:
-    """What one row contributes: ``token_scale`` per unmasked token to the numerator, ``count`` to the denominator."""
-
-    token_scale: float
-    count: int
-
-
-def row_weights(rows: Sequence[TrainRow], loss_agg: str) -> list[RowWeight]:
-    """Weights of all rows of one optimizer step, in order."""
+def row_weights(rows: Sequence[TrainRow], loss_agg: str) -> list[tuple[float, int]]:
+    """Of all rows of one optimizer step, in order: what an unmasked token adds to the numerator, and the row to the
+    count."""
     if loss_agg == "token":
-        return [RowWeight(1.0, max(sum(row.loss_mask), 1)) for row in rows]
-    assert loss_agg == "trajectory", loss_agg
-    seen: set[int] = set()
-    weights = []
-    for row in rows:
-        weights.append(RowWeight(1.0 / max(row.rollout_mask_sum, 1.0), int(row.rollout_id not in seen)))
-        seen.add(row.rollout_id)
-    return weights
+        return [(1.0, max(sum(row.loss_mask), 1)) for row in rows]
+    before = [None, *(row.rollout_id for row in rows)]
+    return [(1.0 / max(row.rollout_mask_sum, 1.0), int(row.rollout_id != last))
+            for row, last in zip(rows, before, strict=False)]
 
 
 def has_gradient(row: TrainRow, kl_coef: float) -> bool:
@@ -57,7 +45,7 @@ def has_gradient(row: TrainRow, kl_coef: float) -> bool:
 
 
 def policy_loss(
-    log_probs: Tensor, entropy: Tensor, rows: Sequence[TrainRow], weights: Sequence[RowWeight],
+    log_probs: Tensor, entropy: Tensor, rows: Sequence[TrainRow], weights: Sequence[tuple[float, int]],
     old_log_probs: Sequence[Sequence[float]] | None, ref_log_probs: Sequence[Sequence[float]] | None, config: Config,
 ) -> tuple[Tensor, Tensor]:
     """``(numerator to minimise, sums for policy_metrics)`` of a micro-batch.
@@ -67,11 +55,10 @@ def policy_loss(
     """
 
     def flat(per_row: Sequence[Sequence[float]]) -> Tensor:
-        assert [len(values) for values in per_row] == [row.response_length for row in rows], "one for each token"
         return torch.tensor([x for values in per_row for x in values], dtype=torch.float32, device=log_probs.device)
 
     mask = flat([row.loss_mask for row in rows])
-    scale = mask * flat([[w.token_scale] * row.response_length for row, w in zip(rows, weights, strict=True)])
+    scale = mask * flat([[each] * row.response_length for row, (each, _) in zip(rows, weights, strict=True)])
     advantages = flat([[row.advantage] * row.response_length for row in rows])
     old = log_probs.detach() if old_log_probs is None else flat(old_log_probs)
     ratio = (log_probs - old).exp()
@@ -89,7 +76,7 @@ def policy_loss(
         gap = (old - flat([row.log_probs for row in rows])).abs()
         per_token = (clipped_loss > unclipped_loss, ratio, entropy, gap)
         sums = [loss, pg, kl, *((x * mask).sum() for x in per_token)]
-        return loss, _with_counts(sums, sum(w.count for w in weights), mask)
+        return loss, _with_counts(sums, sum(count for _, count in weights), mask)
 
 
 def dual_clipped(token_loss: Tensor, advantages: Tensor, most: float) -> Tensor:

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import psutil
 import torch
@@ -34,7 +34,6 @@ from ..system.cli import python_module
 from ..system.files import SHARED_MEMORY, scratch_folder
 from ..system.processes import ChildProcess, ProcessError
 
-T = TypeVar("T")
 MEETING = "MEM_AGENT_RANKS_MEET_IN"
 """Variable: the file in which the ranks find each other."""
 DEATH_SEEN_S = 10.0
@@ -62,9 +61,9 @@ def with_train_procs(config: Config, model: Path) -> Config:
         return config
     parameters, cores = parameter_count(model_config(model)), len(os.sched_getaffinity(0))
     two_fit = 2 * 2 * BYTES_PER_PARAMETER * parameters <= psutil.virtual_memory().total
-    pays = parameters >= WORTH_A_PROCESS and cores >= 2 * config.trainer_tp and not torch.cuda.is_available()
+    pays = parameters >= WORTH_A_PROCESS and cores >= 2 * (config.tp or 1) and not torch.cuda.is_available()
     copies = 2 if pays and two_fit and config.step_trajectories > 1 else 1
-    return config.replace(train_procs=copies * config.trainer_tp)
+    return config.replace(train_procs=copies * (config.tp or 1))
 
 
 # --- how they are started -------------------------------------------------------------------------------------------
@@ -85,8 +84,13 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
         return
     with scratch_folder("mem_agent-ranks-", SHARED_MEMORY) as folder:
         meeting = {MEETING: str(folder / "store"), "WORLD_SIZE": str(config.train_procs), "RANK": "0"}
-        children = [_start(rank, config, arguments, meeting) for rank in range(1, config.train_procs)]
         os.environ.update(meeting)
+        command, logs = python_module("mem_agent.training.train", *arguments), Path(config.save_path) / "logs"
+        children = []
+        for rank in range(1, config.train_procs):
+            own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "TRAIN_PROCS": str(config.train_procs)}  # 0: found once
+            log = logs / f"trainer-{rank}.log"
+            children.append(ChildProcess(log.stem, command, {**os.environ, **own}, log))
         try:
             yield
         except Exception as error:
@@ -101,13 +105,6 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
                 child.stop()
             for name in meeting:
                 del os.environ[name]
-
-
-def _start(rank: int, config: Config, arguments: Sequence[str], meeting: dict[str, str]) -> ChildProcess:
-    env = {**os.environ, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-    env["TRAIN_PROCS"] = str(config.train_procs)  # 0 is found once
-    command = python_module("mem_agent.training.train", *arguments)
-    return ChildProcess(f"trainer-{rank}", command, env, Path(config.save_path) / "logs" / f"trainer-{rank}.log")
 
 
 # --- how they meet --------------------------------------------------------------------------------------------------
@@ -134,7 +131,7 @@ def join(tp: int) -> None:
     assert parallel_state.get_tensor_model_parallel_world_size() == tp, "this process already runs with another TP"
 
 
-def broadcast(value: T) -> T:
+def broadcast(value: Any) -> Any:
     """Rank 0's value on every rank."""
     box = [value]
     dist.broadcast_object_list(box, src=0)

@@ -50,8 +50,8 @@ def fingerprint(config: Config) -> str:
     """A hash of the settings under which two runs must behave alike, and of what the files hold that they name."""
     values = config.with_absolute_paths().to_mapping()  # a run may be continued from another folder
     values = {name: value for name, value in values.items() if name not in NEUTRAL}
-    classes = {"AGENT": (config.agent,), "TASK": config.tasks, "REWARD": (config.reward,)}
-    values |= {name: [name_by_content(one) for one in names] for name, names in classes.items()}
+    for name in ("AGENT", "TASK", "REWARD"):
+        values[name] = [name_by_content(one) for one in values[name].split(",")]
     values["MEM_PROMPTS"] = Path(config.mem_prompts).read_text(encoding="utf-8") if config.mem_prompts else ""
     values["train_data_bytes"] = data_bytes(config.train_data) if config.train_data else 0
     return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
@@ -120,10 +120,8 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
     state = checkpoint.load(config.save_path, trainer)
     for name, own in kept_for_life(config).items():
         if state[name] != own:
-            raise ConfigError(
-                f"{config.save_path} holds a run with {name} {state[name]}, not {own}; set another SAVE_PATH, or "
-                "HF_CKPT, TORCH_DIST and LOSS as they were (convert-to-hf.sh writes its weights for another HF_CKPT)"
-            )
+            raise ConfigError(f"{config.save_path} holds a run with {name} {state[name]}, not {own}; set another "
+                              "SAVE_PATH, or HF_CKPT, TORCH_DIST and LOSS as they were")
     first = state["rollout"] + 1
     if state["fingerprint"] != fingerprint(config):
         logger.warning("settings have changed since rollout %d; the run continues under the new ones", first)

@@ -31,16 +31,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import rollout as hooks
 from ..checkpoints.hf_folder import HfTensors
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
-from ..data.training_file import DataSource, TrainingRow
+from ..data.training_file import DataSource
 from ..hooks import rewards, traces
 from ..hooks.host import HostArgs, embedded_args
 from ..hooks.metrics import rollout_metrics
@@ -67,20 +66,11 @@ class RolloutError(MemAgentError):
 # --- a batch --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    groups: list[Group]
+class Batch(NamedTuple):
+    samples: list[Sample]
     next_group: int
-    dropped: list[Group]
-    """Groups that the filter left out; they cost as much as the others."""
-
-    @property
-    def samples(self) -> list[Sample]:
-        return [sample for group in self.groups for sample in group]
-
-    @property
-    def sampled(self) -> list[Sample]:
-        return [sample for group in (*self.groups, *self.dropped) for sample in group]
+    dropped: list[Sample]
+    """Of groups that the filter left out; they cost as much as the others."""
 
 
 async def collect_batch(
@@ -89,44 +79,29 @@ async def collect_batch(
 ) -> Batch:
     """Run groups from ``first_group`` on until ``batch_size`` of them are kept."""
     running: deque[asyncio.Task[Group]] = deque()
-    started = first_group
-    kept: list[Group] = []
-    dropped: list[Group] = []
+    samples: list[Sample] = []
+    dropped: list[Sample] = []
+    kept, started = 0, first_group
     try:
-        while len(kept) < batch_size:
-            while len(running) < max(in_flight, batch_size) - len(kept):
+        while kept < batch_size:
+            while len(running) < max(in_flight, batch_size) - kept:
                 running.append(asyncio.ensure_future(run_group(started)))
                 started += 1
             group = await running.popleft()
-            (kept if keep(group) else dropped).append(group)
-        return Batch(kept, started - len(running), dropped)
+            wanted = keep(group)
+            (samples if wanted else dropped).extend(group)
+            kept += wanted
+        return Batch(samples, started - len(running), dropped)
     finally:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
 
-def siblings(row: TrainingRow, group: int, count: int) -> Group:
-    """Fresh Samples of one document; ``index`` is unique over the run."""
-    numbers = range(group * count, (group + 1) * count)
-    return [Sample(row.prompt, row.label, dict(row.metadata), group_index=group, index=n) for n in numbers]
-
-
 def training_sampling(config: Config, sample: Sample) -> dict[str, Any]:
     """Sampling parameters of one trajectory. Its seed depends on the run's seed and its number only."""
     seed = config.seed_for(sample.index)
     return {"temperature": config.temperature, "top_p": 1.0, "top_k": -1, "sampling_seed": seed}
-
-
-def mask_stale(samples: list[Sample], version: str) -> int:
-    """Take trajectories that any other weight version sampled out of training; returns how many there were."""
-    stale = [s for s in samples if s.weight_versions and s.weight_versions != [version]]
-    for sample in stale:
-        sample.remove_sample = True
-        logger.warning("trajectory %s has turns of weights %s, not %s", sample.index, sample.weight_versions, version)
-    if stale and len(stale) == sum(bool(s.weight_versions) for s in samples):
-        raise RolloutError(f"every trajectory came from other weights than version {version}; the engines are stale")
-    return len(stale)
 
 
 # --- rollouts -------------------------------------------------------------------------------------------------------
@@ -156,19 +131,13 @@ class Rollouts:
         self._starting.result()
 
     def rollout(self, number: int, first_group: int) -> Rollout:
-        """Rollout ``number``, of the groups from ``first_group`` on: from the journal, else made and journalled.
-
-        One that is made has ``tokens_per_second``, of all replies, kept or not.
-        """
+        """Rollout ``number``, of the groups from ``first_group`` on: from the journal, else made and journalled."""
         if (known := self.journal.read(number)) is not None:
             logger.info("rollout %d is replayed from the journal", number + 1)
             return known
-        began, before = time.monotonic(), answered(self._background.loop)["sampled_tokens"]
         fresh = self._background.run(self._rollout(number, first_group))
-        tokens, seconds = answered(self._background.loop)["sampled_tokens"] - before, time.monotonic() - began
         self.journal.write(number, fresh)
-        speed = {"tokens_per_second": tokens / seconds} if tokens else {}
-        return replace(fresh, metrics=fresh.metrics | speed)
+        return fresh
 
     def sync(self, tensors: Mapping[str, Any], version: int | str) -> float:
         """Send weights to the engines under ``version``; returns the seconds it took."""
@@ -202,16 +171,19 @@ class Rollouts:
         # Before sampling: a missing state must not come to light after a whole rollout.
         await asyncio.to_thread(rewards.prepare, host, number)
         await self.fleet.ensure_alive()
+        loop = asyncio.get_running_loop()
+        began, before = time.monotonic(), answered(loop)["sampled_tokens"]
         batch, repeated = await self._whole_batch(number, first_group)
         samples = batch.samples
-        stale = mask_stale(samples, str(number))
+        speed = (answered(loop)["sampled_tokens"] - before) / (time.monotonic() - began)  # of all replies, kept or not
         # Of all that was sampled, before the rollout as a whole adds to the kept ones.
-        sampled = {"sampled_reward": rollout_metrics(batch.sampled)["reward"]} if batch.dropped else {}
+        of_all = {"sampled_reward": rollout_metrics(samples + batch.dropped)["reward"]} if batch.dropped else {}
         await asyncio.to_thread(rewards.apply, host, samples, number)  # the loop still serves routers and engines
         # Of the groups that are trained on, as in slime and vime.
         metrics = rollout_metrics(samples) | row_counts(args, samples) | rewards.metrics(host)
-        metrics |= {"dropped_groups": len(batch.dropped), "stale": stale, "repeated": repeated}
-        metrics |= sampled
+        dropped = len(batch.dropped) // self.config.group_size
+        metrics |= {"dropped_groups": dropped, "repeated": repeated, "tokens_per_second": speed}
+        metrics |= of_all
         traces.begin(host, number)
         return Rollout(custom_convert(args, samples), batch.next_group, metrics)
 
@@ -228,7 +200,7 @@ class Rollouts:
             try:
                 batch = await watched(self._collect(first_group), look, WATCH_EVERY_S)
                 # In a dropped group a failure may be why the filter dropped it.
-                if all(map(ended, batch.sampled)):
+                if all(map(ended, batch.samples + batch.dropped)):
                     return batch, repeated
                 require_survivors(batch.samples, "a rollout")
                 if not any(map(ended, batch.samples)):
@@ -249,8 +221,10 @@ class Rollouts:
         filtered = config.dynamic_filter == "nonzero_std" and not config.supervised
 
         async def run_group(group: int) -> Group:
-            samples = siblings(self.source.row(group), group, config.group_size)
-            return await gather_or_cancel(*(run_sample(args, one, training_sampling(config, one)) for one in samples))
+            """Of one document; a sample's ``index`` is unique over the run."""
+            row, numbers = self.source.row(group), range(group * config.group_size, (group + 1) * config.group_size)
+            fresh = [Sample(row.prompt, row.label, dict(row.metadata), group_index=group, index=n) for n in numbers]
+            return await gather_or_cancel(*(run_sample(args, one, training_sampling(config, one)) for one in fresh))
 
         def keep(group: Group) -> bool:
             return not filtered or hooks.nonzero_std(args, group)

@@ -56,7 +56,7 @@ from ..system.errors import MemAgentError
 from ..system.files import folder_lock
 from ..system.process_environment import share_cores
 from .evaluate import evaluate_alone, output_of, rows_of
-from .log import RunLog
+from .log import run_log
 from .ranks import broadcast, is_rank_zero, leave, other_ranks, with_train_procs
 from .resume import Rollout, resume, save
 from .rollouts import Rollouts
@@ -94,16 +94,17 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> P
         model = Path(config.save_path) / "hf" / newest.name
         convert_checkpoint(newest, config.hf_ckpt, model, force=True)  # one that is there is of a run set back since
         logger.info("converted %s", model)
-        if evaluate:
-            stop_if_asked()
-            name = f"after-{model.name}"
-            if source is not None:
-                source.evaluate(name, model)
-            else:
-                run_stoppable(evaluate_alone(config, {"before": Path(config.hf_ckpt), name: model}))
-            results = [output_of(config, "before"), output_of(config, name)]
-            print(tables(results))
-            add_evaluation(model, results)
+        if not evaluate:
+            return model
+        stop_if_asked()
+        name = f"after-{model.name}"
+        if source is not None:
+            source.evaluate(name, model)
+        else:
+            run_stoppable(evaluate_alone(config, {"before": Path(config.hf_ckpt), name: model}))
+        results = [output_of(config, "before"), output_of(config, name)]
+        print(tables(results))
+        add_evaluation(model, results)
     return model
 
 
@@ -116,13 +117,12 @@ def train_rollouts(config: Config, source: Rollouts | None) -> None:
     if source is not None:
         write_settings(config)  # not before it is clear that the run goes on under them
         source.begin()
-    with closing(RunLog(config, start)) if source is not None else nullcontext() as log:
+    with run_log(config, start) if source is not None else nullcontext() as finish:
         sync(source, trainer, start)
         for number in range(start, config.num_rollout):
             stop_if_asked()
             began = time.monotonic()
-            rollout = broadcast(source.rollout(number, next_group) if source is not None else None)
-            assert rollout is not None, "rank 0 gives it"
+            rollout: Rollout = broadcast(source.rollout(number, next_group) if source is not None else None)
             next_group = rollout.next_group
             stop_if_asked()
             metrics = rollout.metrics | {"seconds/rollout": time.monotonic() - began}
@@ -133,8 +133,8 @@ def train_rollouts(config: Config, source: Rollouts | None) -> None:
                 metrics |= source.evaluate_policy(number)
             metrics["seconds"] = time.monotonic() - began
             # Before the checkpoint: a resumed run drops lines it writes again, but could not make up a lost one.
-            if log is not None:
-                log.finish(number, metrics)
+            if finish is not None:
+                finish(number, metrics)
             if (number + 1) % config.save_interval == 0 or number + 1 == config.num_rollout:
                 save(config, trainer, number, next_group)
     if config.train_procs > 1:
@@ -164,31 +164,23 @@ def learn(config: Config, trainer: Any, rollout: Rollout) -> dict[str, float]:
     if config.supervised:
         results = [trainer.sft_step(step) for step in steps]
     else:
-        reference: Sequence[Any] = [None] * len(steps)
-        if config.compares_with_reference:
-            reference = scores(trainer.reference_log_probs, steps)
+        compares = config.compares_with_reference
+        reference = scores(trainer.reference_log_probs, steps) if compares else [None] * len(steps)
         old = [None, *scores(trainer.log_probs, steps[1:])]
         scored = time.monotonic()
         results = [trainer.train_step(*step) for step in zip(steps, old, reference, strict=True)]
     updated = time.monotonic()
     metrics = {name: sum(result[name] for result in results) / len(results) for name in results[0]}
-    if not all(math.isfinite(metrics[name]) for name in ("loss", "grad_norm")):
-        raise MemAgentError(
-            f"loss {metrics['loss']} and gradient norm {metrics['grad_norm']} are not finite; lower LR and continue "
-            f"from the newest checkpoint in {config.save_path}"
-        )
-    return metrics | {
-        "rows": len(rows),
-        "row_tokens": sum(len(row.tokens) for row in rows),
-        "trie_tokens": trie_tokens([row.inputs for row in rows]),
-        "seconds/log_probs": scored - began,
-        "seconds/update": updated - scored,
-    }
+    loss, norm = metrics["loss"], metrics["grad_norm"]
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        raise MemAgentError(f"loss {loss} and gradient norm {norm} are not finite; lower LR and continue from the "
+                            f"newest checkpoint in {config.save_path}")
+    tokens, shared = sum(len(row.tokens) for row in rows), trie_tokens([row.inputs for row in rows])
+    seconds = {"seconds/log_probs": scored - began, "seconds/update": updated - scored}
+    return metrics | {"rows": len(rows), "row_tokens": tokens, "trie_tokens": shared} | seconds
 
 
-def scores(
-    log_probs: Callable[[list[TrainRow]], list[list[float]]], steps: Sequence[Sequence[TrainRow]]
-) -> list[list[list[float]]]:
+def scores(log_probs: Callable[[list[TrainRow]], list[Any]], steps: Sequence[Sequence[TrainRow]]) -> list[Any]:
     """For each step the log-probs of its rows, all packed together."""
     found = iter(log_probs([row for step in steps for row in step]))
     return [[next(found) for _ in step] for step in steps]
@@ -210,7 +202,7 @@ def checked(config: Config) -> Config:
     refuse_ignored(config, "local")
     check_tracker(config)
     check_evaluations(config)
-    if config.lora_rank and config.trainer_tp > 1:
+    if config.lora_rank and config.tp > 1:
         raise ConfigError(f"LORA_RANK={config.lora_rank}: adapters are trained on whole matrices, not with "
                           f"TP={config.tp}; set TP=1, where TRAIN_PROCS gives copies that share the rows")
     check_plugins(config)
@@ -222,11 +214,9 @@ def checked(config: Config) -> Config:
     if is_rank_zero():  # the others hear it from this one
         config = with_train_dtype(config, folder, hf_model.left_settings(config.save_path).get("TRAIN_DTYPE", "auto"))
     vocabulary = hf_model.load_vocabulary(folder, config.trust_remote_code)
-    sized = hf_model.with_engine_length(config, folder, vocabulary)
-    if config.eval_mode != "direct":
-        return sized
-    # It shows more than a turn of training.
-    served = hf_model.with_engine_length(config, folder, vocabulary, config.eval_mode)
+    sized = served = hf_model.with_engine_length(config, folder, vocabulary)
+    if config.eval_mode == "direct":  # which shows more than a turn of training
+        served = hf_model.with_engine_length(config, folder, vocabulary, "direct")
     return max(sized, served, key=lambda one: one.engine_max_len)
 
 

@@ -59,10 +59,11 @@ class Trainer:
         ``share``: encode a prefix that rows share once; the benchmark and tests compare that with rows one by one.
         """
         megatron_cpu.prepare()
-        join(config.trainer_tp)
+        join(config.tp or 1)
         config = config.replace(train_dtype=broadcast(config.train_dtype))  # rank 0 has settled it
         dtype = train_dtype(config)
         self.config, self.share, self.lora_rank = config, share, config.lora_rank
+        self.packed_tokens = config.max_tokens_per_gpu or 4096
         self.steps = 0
         """Optimizer steps taken with the training learning rate; warm-up counts these."""
         self.bridge = build_bridge(config.hf_ckpt, ParallelStates.get_parallel_state(), dtype=dtype)
@@ -71,7 +72,7 @@ class Trainer:
         self.model = self._starting_model()
         if self.lora_rank:
             add_adapters(self.model, self.lora_rank, lambda name: config.seed_for(f"lora/{name}"))
-        self.reference: GPTModel | None = None
+        self.reference: Any = None
         if config.compares_with_reference:
             # Without its adapters the policy is where it started.
             self.reference = self.model if self.lora_rank else self._starting_model().eval().requires_grad_(False)
@@ -103,7 +104,6 @@ class Trainer:
         return self._all_log_probs(self.model, rows)
 
     def reference_log_probs(self, rows: Sequence[TrainRow]) -> list[list[float]]:
-        assert self.reference is not None, "KL_COEF=0 loads no reference model"
         with adapters_off(self.reference):
             return self._all_log_probs(self.reference, rows)
 
@@ -124,7 +124,7 @@ class Trainer:
     def _micro_batches(self, rows: Sequence[TrainRow], chosen: Sequence[int]) -> list[list[int]]:
         """This rank's micro-batches of the ``chosen`` rows, as indices into ``rows``."""
         inputs, ranks = [rows[i].inputs for i in chosen], parallel_state.get_data_parallel_world_size()
-        plan = rank_micro_batches(inputs, ranks, self.config.packed_tokens, self.share)
+        plan = rank_micro_batches(inputs, ranks, self.packed_tokens, self.share)
         return [[chosen[i] for i in batch] for batch in plan[parallel_state.get_data_parallel_rank()]]
 
     def _forward(
@@ -149,13 +149,12 @@ class Trainer:
             # ... and the rotary table [longest row, 1, 1, d] has an entry for each token of the pack.
             inner.rotary_pos_emb.register_forward_hook(lambda _, __, table: table.index_select(0, positions)),
         ):
+            deepest = max(trie.positions) + 1  # tokens of the longest row
+            packed = tree_seq_params(trie.end, deepest, device, DENSE if self.share else 0)
             logits = model(
-                input_ids=tokens[None], position_ids=positions[None], attention_mask=None,
-                packed_seq_params=tree_seq_params(trie.end, trie.deepest, device, DENSE if self.share else 0),
-            )
-        log_probs, entropy = token_log_probs(
-            logits[0].float(), targets, self.bridge.vocab_size, temperature, with_entropy
-        )
+                input_ids=tokens[None], position_ids=positions[None], attention_mask=None, packed_seq_params=packed)
+        flat, vocabulary = logits[0].float(), self.bridge.vocab_size
+        log_probs, entropy = token_log_probs(flat, targets, vocabulary, temperature, with_entropy)
         return log_probs.index_select(0, places), entropy.index_select(0, places)
 
     # --- optimizer steps --------------------------------------------------------------------------------------------
@@ -176,17 +175,11 @@ class Trainer:
             old_log_probs: of each row; None while no step was taken since sampling: those of this step's own forward
                 pass, bit for bit.
         """
-        assert (ref_log_probs is not None) == self.config.compares_with_reference, "one goes with the other"
-        weights = row_weights(rows, self.config.loss_agg)
+        columns: tuple[Any, ...] = (rows, row_weights(rows, self.config.loss_agg), old_log_probs, ref_log_probs)
 
         def loss(log_probs: Tensor, entropy: Tensor, batch: list[int]) -> tuple[Tensor, Tensor]:
-            def picked(values: Sequence[Any] | None) -> Any:
-                return values if values is None else [values[i] for i in batch]
-
-            return policy_loss(
-                log_probs, entropy, picked(rows), picked(weights), picked(old_log_probs), picked(ref_log_probs),
-                self.config,
-            )
+            mine, weights, old, reference = (column and [column[i] for i in batch] for column in columns)  # or None
+            return policy_loss(log_probs, entropy, mine, weights, old, reference, self.config)
 
         learned = [has_gradient(row, self.config.kl_coef) for row in rows]
         sums, step = self._step(rows, learned, loss, self.config.temperature, self.learning_rate, with_entropy=True)
@@ -249,7 +242,7 @@ class Trainer:
         with megatron_cpu.device_mode():
             sums_per_batch = get_forward_backward_func()(
                 forward_step_func=forward_step, data_iterator=iter(batches), model=[self.ddp],
-                num_microbatches=len(batches), seq_length=self.config.packed_tokens, micro_batch_size=1,
+                num_microbatches=len(batches), seq_length=self.packed_tokens, micro_batch_size=1,
             )
             _, grad_norm, _ = self.optimizer.step()
         sums = torch.stack(sums_per_batch).sum(0)

@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,21 +54,13 @@ class Trie:
     places: list[int]
     """For every response token, row after row as they were given: its index into the two lists above."""
 
-    @property
-    def deepest(self) -> int:
-        """Tokens of the longest row."""
-        return max(self.positions) + 1
-
 
 def build_trie(rows: Sequence[TrainRow], share: bool = True) -> Trie:
     """All rows of a pack; without ``share`` each keeps a path of its own."""
     inputs = [row.inputs for row in rows]
     order, shared = sorted_by_prefix(inputs) if share else (list(range(len(rows))), [0] * len(rows))
-    tokens: list[int] = []
-    positions: list[int] = []
-    end: list[int] = []
+    tokens, positions, end, path = list[int](), list[int](), list[int](), list[int]()
     paths: list[list[int]] = [[]] * len(rows)
-    path: list[int] = []
     for index, common in zip(order, shared, strict=True):
         for k in path[common:]:
             end[k] = len(tokens)
@@ -79,8 +72,7 @@ def build_trie(rows: Sequence[TrainRow], share: bool = True) -> Trie:
         end += [0] * len(own)
     for k in path:
         end[k] = len(tokens)
-    number: dict[tuple[int, int], int] = {}
-    """Each different (predicting token, target) -> its place."""
+    number: dict[tuple[int, int], int] = {}  # each different (predicting token, target) -> its place
     places = []
     for row, path in zip(rows, paths, strict=True):
         predicting = path[len(path) - row.response_length :]
@@ -113,8 +105,7 @@ def trie_tokens(rows: Sequence[Sequence[int]]) -> int:
 # --- the split ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     rows: tuple[int, ...]
     tokens: int
     """Of the trie of these rows."""
@@ -124,11 +115,8 @@ def rank_micro_batches(
     rows: Sequence[Sequence[int]], ranks: int, max_tokens: int, share: bool = True
 ) -> list[list[list[int]]]:
     """For each rank its micro-batches, as indices into ``rows`` (tokens); without ``share`` rows are pieces."""
-    assert ranks >= 1 and max_tokens >= 1, (ranks, max_tokens)
-    if share:
-        pieces = cut_tries(rows, ranks, max_tokens)
-    else:
-        pieces = [Piece((index,), len(row)) for index, row in enumerate(rows)]
+    alone = [Piece((index,), len(row)) for index, row in enumerate(rows)]
+    pieces = cut_tries(rows, ranks, max_tokens) if share else alone
     return [first_fit(mine, max_tokens) for mine in split_pieces(pieces, ranks)]
 
 
@@ -170,9 +158,8 @@ def first_fit(pieces: Sequence[Piece], max_tokens: int) -> list[list[int]]:
     batches: list[list[int]] = []
     totals: list[int] = []
     for piece in largest_first(pieces):
-        place = next((b for b, total in enumerate(totals) if total + piece.tokens <= max_tokens), None)
-        if place is None:
-            place = len(batches)
+        place = next((b for b, total in enumerate(totals) if total + piece.tokens <= max_tokens), len(batches))
+        if place == len(batches):
             batches.append([])
             totals.append(0)
         batches[place] += piece.rows

@@ -29,7 +29,7 @@ the rollout as a set. Equal answers of siblings are all stored, as published: wh
 
 MEM_IR=entropy and lexical: what an answer earns for being unlike the texts before, whatever was asked; no model.
 
-    R = weight * raw scaled by the window        raw: against the newest ``texts`` texts
+    R = weight * raw scaled by the window        raw: against the newest texts, 1,000 or 50
 
 entropy   bits of a letter drawn from the earlier texts and the new one together: Shannon, as Memory-R+'s baseline. A
           text that uses the rarer letters raises it.
@@ -51,13 +51,13 @@ import math
 import unicodedata
 from abc import abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +70,12 @@ from .encoder import Encoder, Vectors
 Weight = Annotated[FiniteFloat, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 ID_BYTES = 16
-FILE = "memory.npz"
+SUCCESS = 0.5
+"""An answer worth at least this is a success, any other a failure."""
+KEYS, VALUES = 10_000, 100
+"""Questions of a store, and vectors of a question; the oldest one goes first."""
+ENTROPY_TEXTS, LEXICAL_TEXTS, LEXICAL_LINES = 1_000, 50, 8
+"""Earlier texts that count, and lines of a text, evenly spread over it."""
 _EMBEDDED = 8_192
 """Vectors that are kept for texts that come again: 12 MB of 384 coordinates."""
 _EPS = 1e-8
@@ -79,22 +84,11 @@ _TOLD_APART = 1e-6
 """Values closer than this differ by rounding alone."""
 
 
-@dataclass(frozen=True)
-class IntrinsicSettings:
-    """Shared by all modes."""
-
-    text: Literal["reasoning", "reply"] = "reasoning"
-    """Which text of an answer counts: what led to the answer, or all of it."""
-    window: Count = 100
-    """Raw values of earlier batches that the next ones are normalised with."""
-
-
 class Intrinsic(Reward):
-    """A memory of a run, saved as one file of arrays. An answer without a text earns 0 and is not remembered."""
+    """A memory of a run, saved as one file of arrays. What counts of an answer is its reasoning; one without earns 0
+    and is not remembered."""
 
-    settings: Any
-
-    def __init__(self, settings: IntrinsicSettings, weights: Mapping[str, float]) -> None:
+    def __init__(self, settings: Any, weights: Mapping[str, float]) -> None:
         """``weights`` by term."""
         super().__init__(settings)
         self._weights = dict(weights)
@@ -102,31 +96,19 @@ class Intrinsic(Reward):
         """The newest raw values of each term in earlier batches."""
 
     def batch_parts(self, batch: Sequence[Answered]) -> Sequence[Parts]:
-        texts = list(map(self.text_of, batch))
-        raws = self.raw_terms(batch, texts)
+        raws = self.raw_terms(batch)
         weights = self.weights()
         parts = [{f"intrinsic_{term}": weights[term] * scaled(raw.get(term), window)
                   for term, window in self.windows.items()} for raw in raws]
-
-        def place(i: int) -> tuple[bytes, float]:
-            """As if drawn by lot, but the same in every order of the batch."""
-            text = texts[i].encode("utf-8", "surrogatepass")
-            return _digest(question_id(batch[i].question) + text), batch[i].accuracy
-
-        for i in sorted(range(len(batch)), key=place):
-            if texts[i]:
-                self.remember(batch[i], texts[i])
+        for i in sorted(range(len(batch)), key=lambda i: _lot(batch[i])):
+            if batch[i].reasoning.strip():
+                self.remember(batch[i])
             for term, value in raws[i].items():
                 self.windows[term].append(value)
         return parts
 
-    def text_of(self, answer: Answered) -> str:
-        """The text that counts; empty where it is blank."""
-        text = answer.reasoning if self.settings.text == "reasoning" else answer.reply
-        return text if text.strip() else ""
-
     @abstractmethod
-    def raw_terms(self, batch: Sequence[Answered], texts: Sequence[str]) -> Sequence[Mapping[str, float]]:
+    def raw_terms(self, batch: Sequence[Answered]) -> Sequence[Mapping[str, float]]:
         """The terms of each answer before they are scaled, without those that have nothing to be compared with."""
 
     def weights(self) -> Mapping[str, float]:
@@ -134,8 +116,8 @@ class Intrinsic(Reward):
         return self._weights
 
     @abstractmethod
-    def remember(self, answer: Answered, text: str) -> None:
-        """Keep an answer and its text, which is not blank."""
+    def remember(self, answer: Answered) -> None:
+        """Keep an answer, whose reasoning is not blank."""
 
     def metrics(self) -> dict[str, float]:
         ends = {"least": min, "most": max}
@@ -143,8 +125,8 @@ class Intrinsic(Reward):
                 for term, window in self.windows.items() if window for name, end in ends.items()}
 
     @abstractmethod
-    def about(self) -> dict[str, str]:
-        """What a saved memory must share with this one."""
+    def file(self) -> str:
+        """The saved memory's name; a memory of another mode or model has another."""
 
     @abstractmethod
     def arrays(self) -> dict[str, Any]:
@@ -156,15 +138,15 @@ class Intrinsic(Reward):
 
     def save(self, folder: Path) -> None:
         windows: dict[str, Any] = {f"{term}.window": np.array(window) for term, window in self.windows.items()}
-        np.savez(folder / FILE, about=np.array(json.dumps(self.about())), **windows, **self.arrays())
+        np.savez(folder / self.file(), **windows, **self.arrays())
 
     def load(self, folder: Path) -> None:
-        """Raises ConfigError: the memory is of another mode, model or text."""
-        with np.load(folder / FILE) as archive:
+        """Raises ConfigError: the memory is of another mode or model."""
+        if not (folder / self.file()).is_file():
+            raise ConfigError(f"{folder} has no {self.file()}: MEM_IR, or its model, was another; set it as it "
+                              "was, or start a new SAVE_PATH")
+        with np.load(folder / self.file()) as archive:
             arrays = dict(archive)
-        if (about := json.loads(str(arrays["about"]))) != self.about():
-            raise ConfigError(f"{folder / FILE}: a memory of {about}, MEM_IR and MEM_IR_ARGS are {self.about()}; set "
-                              "them as they were, or start a new SAVE_PATH")
         for term, window in self.windows.items():
             window.extend(arrays[f"{term}.window"].tolist())
         self.restore(arrays)
@@ -188,7 +170,12 @@ def normalised(question: str) -> str:
 
 def question_id(question: str) -> bytes:
     """16 bytes that equal questions (``normalised``) share, and no others."""
-    return _digest(normalised(question).encode("utf-8", "surrogatepass"))
+    return _digest(normalised(question).encode())
+
+
+def _lot(answer: Answered) -> tuple[bytes, float]:
+    """Sorts a batch as if by lot, but the same in every order of it."""
+    return _digest(question_id(answer.question) + answer.reasoning.encode()), answer.accuracy
 
 
 def _digest(content: bytes) -> bytes:
@@ -199,7 +186,7 @@ def _digest(content: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class KnnSettings(IntrinsicSettings):
+class KnnSettings:
     """MEM_IR=knn: successes only."""
 
     k: Count = 1
@@ -208,12 +195,8 @@ class KnnSettings(IntrinsicSettings):
     """A sentence-transformers folder or hub id, or ``hashing``, which needs no model."""
     exploit: Weight = 1.0
     """Weight of being like earlier successes."""
-    keys: Count = 10_000
-    """Questions of a store; the oldest one goes first."""
-    values: Count = 100
-    """Vectors of a question; the oldest one goes first."""
-    success: FiniteFloat = 0.5
-    """An answer worth at least this is a success, any other a failure."""
+    window: Count = 100
+    """Raw values of earlier batches that the next ones are scaled by."""
 
 
 @dataclass(frozen=True)
@@ -235,39 +218,38 @@ class Episodic(Intrinsic):
         self._encoder = encoder
         self._vector = lru_cache(maxsize=_EMBEDDED)(lambda text: encoder.encode([text])[0])
         self._thread = ThreadPoolExecutor(1)
-        kinds = ["success", "failure"] if explore else ["success"]
-        self.stores = {kind: Store(settings.keys, settings.values) for kind in kinds}
+        self.stores = {kind: Store(KEYS, VALUES) for kind in (["success", "failure"] if explore else ["success"])}
 
     async def parts(self, answer: Answered) -> Parts:
         """The answer's own, while its texts are embedded beside the rollout."""
-        if text := self.text_of(answer):
-            await asyncio.wrap_future(self._thread.submit(self._embedded, answer, text))
+        if answer.reasoning.strip():
+            await asyncio.wrap_future(self._thread.submit(self._embedded, answer))
         return answer.parts
 
-    def _embedded(self, answer: Answered, text: str) -> tuple[Vectors, Vectors]:
-        """The vectors of the question and of the text, [dims]."""
-        return self._vector(normalised(answer.question)), self._vector(text)
+    def _embedded(self, answer: Answered) -> tuple[Vectors, Vectors]:
+        """The vectors of the question and of the reasoning, [dims]."""
+        return self._vector(normalised(answer.question)), self._vector(answer.reasoning)
 
-    def raw_terms(self, batch: Sequence[Answered], texts: Sequence[str]) -> Sequence[Mapping[str, float]]:
+    def raw_terms(self, batch: Sequence[Answered]) -> Sequence[Mapping[str, float]]:
         retrieved: dict[bytes, list[Vectors]] = {}
 
-        def terms(answer: Answered, text: str) -> dict[str, float]:
+        def terms(answer: Answered) -> dict[str, float]:
             question = question_id(answer.question)
-            key, vector = self._thread.submit(self._embedded, answer, text).result()
+            key, vector = self._embedded(answer)
             if question not in retrieved:
                 retrieved[question] = [store.nearest(question, key, self.settings.k) for store in self.stores.values()]
             return _terms(vector, *retrieved[question])
 
-        return [terms(answer, text) if text else {} for answer, text in zip(batch, texts, strict=True)]
+        return [terms(answer) if answer.reasoning.strip() else {} for answer in batch]
 
     def weights(self) -> Mapping[str, float]:
         cold = "failure" in self.stores and len(self.stores["failure"].held) < self.settings.warmup
         return self._weights | ({"explore": 0.0} if cold else {})
 
-    def remember(self, answer: Answered, text: str) -> None:
-        kind = "success" if answer.accuracy >= self.settings.success else "failure"
+    def remember(self, answer: Answered) -> None:
+        kind = "success" if answer.accuracy >= SUCCESS else "failure"
         if kind in self.stores:
-            key, vector = self._thread.submit(self._embedded, answer, text).result()
+            key, vector = self._embedded(answer)
             self.stores[kind].add(question_id(answer.question), key, vector[None])
 
     def metrics(self) -> dict[str, float]:
@@ -277,9 +259,8 @@ class Episodic(Intrinsic):
             shown[f"intrinsic/{kind}_vectors"] = float(sum(len(vectors) for _, vectors in store.held.values()))
         return shown
 
-    def about(self) -> dict[str, str]:
-        mode = "knn+" if "failure" in self.stores else "knn"
-        return {"model": self._encoder.fingerprint, "mode": mode, "text": self.settings.text}
+    def file(self) -> str:
+        return f"{'knn+' if 'failure' in self.stores else 'knn'}-{self._encoder.fingerprint}.npz"
 
     def arrays(self) -> dict[str, Any]:
         return {f"{kind}.{part}": array
@@ -337,35 +318,31 @@ class Store:
         self.held[question][1].extend(values.astype(np.float16))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What it holds, oldest questions first: ids [n, 16], keys [n, dims], counts [n] and all vectors [m, dims]."""
+        """What it holds, oldest questions first: ids [n, 16], and of each its vectors, the question's own one first:
+        their ends [n] in [m, dims]."""
         if not self.held:
             return {}
-        return {
-            "questions": np.frombuffer(b"".join(self.held), np.uint8).reshape(-1, ID_BYTES),
-            "keys": np.stack([key for key, _ in self.held.values()]),
-            "counts": np.array([len(vectors) for _, vectors in self.held.values()]),
-            "values": np.stack([row for _, vectors in self.held.values() for row in vectors]),
-        }
+        rows = [np.stack([key, *vectors]) for key, vectors in self.held.values()]
+        questions = np.frombuffer(b"".join(self.held), np.uint8).reshape(-1, ID_BYTES)
+        return {"questions": questions, "ends": np.cumsum(list(map(len, rows))), "rows": np.concatenate(rows)}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Fill an empty store with ``arrays``. What is more than fits leaves as if it had been added."""
         if "questions" in arrays:
-            parts = np.split(arrays["values"], np.cumsum(arrays["counts"])[:-1])
-            for question, key, rows in zip(arrays["questions"], arrays["keys"], parts, strict=True):
-                self.add(question.tobytes(), key, rows)
+            parts = np.split(arrays["rows"], arrays["ends"][:-1])
+            for question, (key, *vectors) in zip(arrays["questions"], parts, strict=True):
+                self.add(question.tobytes(), key, np.array(vectors))
 
 
 # --- entropy and lexical ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class EntropySettings(IntrinsicSettings):
+class EntropySettings:
     """MEM_IR=entropy."""
 
     weight: Weight = 1.0
     window: Count = 1_000
-    texts: Count = 1_000
-    """Earlier texts that count; the oldest one goes first."""
 
 
 @dataclass(frozen=True)
@@ -374,9 +351,6 @@ class LexicalSettings(EntropySettings):
 
     weight: Weight = 0.1
     window: Count = 100
-    texts: Count = 50
-    lines: Count = 8
-    """Lines of a text that count, evenly spread over it."""
 
 
 MODES: dict[str, type[KnnSettings | EntropySettings]] = {
@@ -388,34 +362,29 @@ class TextReward(Intrinsic):
     """The newest texts of a run; its settings say which of the two modes it is."""
 
     def __init__(self, settings: EntropySettings) -> None:
-        self._mode = "lexical" if isinstance(settings, LexicalSettings) else "entropy"
+        self._lexical = isinstance(settings, LexicalSettings)
+        self._mode = "lexical" if self._lexical else "entropy"
         super().__init__(settings, {self._mode: settings.weight})
-        self._texts: deque[str] = deque(maxlen=settings.texts)
+        self._texts: deque[str] = deque(maxlen=LEXICAL_TEXTS if self._lexical else ENTROPY_TEXTS)
 
-    def raw_terms(self, batch: Sequence[Answered], texts: Sequence[str]) -> Sequence[Mapping[str, float]]:
-        if not self._texts:
-            return [{}] * len(batch)
-        measure = self._measure()
-        known = {text: {self._mode: measure(text)} for text in set(texts) if text}
-        return [known.get(text, {}) for text in texts]
-
-    def _measure(self) -> Callable[[str], float]:
-        """What a text is measured by, against the texts that are there now."""
-        if self._mode == "entropy":
+    def raw_terms(self, batch: Sequence[Answered]) -> Sequence[Mapping[str, float]]:
+        texts = {answer.reasoning for answer in batch if answer.reasoning.strip()} if self._texts else set()
+        if self._lexical:
+            kept = [chosen_lines(text) for text in self._texts]
+            raw = {text: fmean(lines_apart(chosen_lines(text), one) for one in kept) for text in texts}
+        else:
             before = Counter(" ".join(self._texts))
-            return lambda text: entropy(before + Counter(f" {text}"))
-        most = self.settings.lines
-        kept = [chosen_lines(text, most) for text in self._texts]
-        return lambda text: fmean(lines_apart(chosen_lines(text, most), one) for one in kept)
+            raw = {text: entropy(before + Counter(f" {text}")) for text in texts}
+        return [{self._mode: raw[one.reasoning]} if one.reasoning in raw else {} for one in batch]
 
-    def remember(self, answer: Answered, text: str) -> None:
-        self._texts.append(text)
+    def remember(self, answer: Answered) -> None:
+        self._texts.append(answer.reasoning)
 
     def metrics(self) -> dict[str, float]:
         return {"intrinsic/texts": float(len(self._texts)), **super().metrics()}
 
-    def about(self) -> dict[str, str]:
-        return {"mode": self._mode}
+    def file(self) -> str:
+        return f"{self._mode}.npz"
 
     def arrays(self) -> dict[str, Any]:
         return {"texts": np.array(json.dumps(list(self._texts)))}
@@ -430,7 +399,7 @@ def entropy(counts: Mapping[str, int]) -> float:
     return -math.fsum(n / total * math.log2(n / total) for n in counts.values()) if total else 0.0
 
 
-def chosen_lines(text: str, most: int) -> tuple[str, ...]:
+def chosen_lines(text: str, most: int = LEXICAL_LINES) -> tuple[str, ...]:
     """At most ``most`` of its lines that are not blank, evenly spread from the first to the last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) <= most:

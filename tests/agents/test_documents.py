@@ -3,7 +3,6 @@
 import asyncio
 import threading
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,12 +17,9 @@ def test_chunks_are_consecutive_slices_and_nothing_is_lost_silently(length, chun
     assert all(len(c) == chunk for c in result.chunks[:-1]) and joined == sorted(joined)
 
 
-@pytest.mark.parametrize("length,chunk,most,chunks,dropped", [
-    (10, 2, 3, [[0, 1], [2, 7], [8, 9]], 4), (9, 3, 1, [[0, 1, 8]], 6), (5, 2, None, [[0, 1], [2, 3], [4]], 0),
-])
-def test_the_centre_is_dropped(length, chunk, most, chunks, dropped):
-    result = split_chunks(list(range(length)), chunk, most)
-    assert ([list(c) for c in result.chunks], result.dropped) == (chunks, dropped)
+def test_the_centre_is_dropped():
+    result = split_chunks(list(range(10)), 2, 3)
+    assert ([list(chunk) for chunk in result.chunks], result.dropped) == ([[0, 1], [2, 7], [8, 9]], 4)
 
 
 def test_siblings_share_one_encoding_made_in_another_thread_in_any_event_loop():

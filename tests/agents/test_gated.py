@@ -20,8 +20,6 @@ TABLE = {
     "plain reading": (["a", "b", "c"], "mmmf", ["a", "b", "c"], (3, 0, 0, 3, 0)),
     "an empty reply": (["update\na", "", "skip"], "mmmf", ["a", "", ""], (3, 1, 0, 1, 1)),
     "text behind skip": (["skip\na", "skip", "skip"], "mmmf", ["skip\na"] * 3, (3, 2, 0, 1, 0)),
-    "text on the line": (["update a", "skip", "skip"], "mmmf", ["update a"] * 3, (3, 2, 0, 1, 0)),
-    "a tag of the prompt": (["</memory>\nskip", "skip", "skip"], "mmmf", ["</memory>\nskip"] * 3, (3, 2, 0, 1, 0)),
     "several lines": (["update\n\na\n\nskip", "skip", "skip"], "mmmf", ["a\n\nskip"] * 3, (3, 2, 0, 0, 0)),
     "cut in its decision": ([("up", StopReason.LENGTH), "skip", "skip"], "mmmf", ["up"] * 3, (3, 2, 0, 1, 0)),
 }
@@ -33,13 +31,6 @@ def test_what_a_reply_does(replies, kinds, memories, counts):
     assert (run.kinds, run.memories) == (kinds, memories)
     assert tuple(run.count(name) for name in COUNTS) == counts
     assert run.trajectory.answer == BOX and run.count("rounds") == run.count("turns") == len(kinds)
-
-
-def test_a_cut_memory_is_counted_and_reading_goes_on():
-    room = len(VOCABULARY.encode_text("update\n")) + 3
-    run = read([("update\na b c d e f", StopReason.LENGTH), "skip", "skip", BOX], agent="gated", mem_max_memory=room)
-    assert run.count("truncated_memories") == 1 and run.count("format_fallbacks") == 0 and run.kinds == "mmmf"
-    assert len(run.trajectory.memories[0]) == 3 and run.memories[0].startswith("a")
 
 
 def test_thinking_is_no_decision():

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mem_agent.agents.records import StopReason
-from mem_agent.tests.helpers.scripted import END, QUESTION, SECTIONS, VOCABULARY, read, spliced
+from mem_agent.tests.helpers.scripted import QUESTION, SECTIONS, read
 
 BOX = "\\boxed{red}"
 COUNTS = ("rounds", "useful_notes", "merges", "format_fallbacks")
@@ -16,11 +15,9 @@ TABLE = {
     "two of three": (["a", "nothing", "c", "ac", BOX], ["", "ac"], (3, 2, 1, 0)),
     "one needs no merge": (["nothing", "b", "nothing", BOX], ["b"], (2, 1, 0, 0)),
     "none keeps the memory": (["nothing", "Nothing.", "**NOTHING**", BOX], [""], (2, 0, 0, 0)),
-    "the empty marker is nothing": (["Nothing yet.", "nothing yet", "b", BOX], ["b"], (2, 1, 0, 0)),
     "empty replies are nothing": (["", " \n", "b", BOX], ["b"], (2, 1, 0, 2)),
     "a word more is a reply": (["nothing here", "nothing", "", BOX], ["nothing here"], (2, 1, 0, 1)),
     "an empty merge keeps the last": (["a", "b", "nothing", "", BOX], ["", "b"], (3, 2, 1, 1)),
-    "a merge that says nothing": (["a", "b", "", "nothing", BOX], ["", "nothing"], (3, 2, 1, 1)),
 }
 
 
@@ -38,20 +35,6 @@ def test_a_merge_turn_sees_question_memory_and_useful_replies_in_order():
     assert "<notes>" in merge and QUESTION in merge and "a\n\nold" in merge and "Nothing yet." in merge
     assert [("mmm" in p) for p in run.prompts[4:7]] == [True] * 3, "one round is read beside one memory"
     assert run.memories == ["", "mmm", "fff"], "a reply that repeats the memory is left out"
-
-
-def test_ids_are_spliced_as_sampled_without_thinking_or_control_tokens():
-    odd = [VOCABULARY.encode_text(letter)[0] for letter in "The"]
-    think = VOCABULARY.encode_markup("<think>nothing</think>")
-    run = read([think + odd + END, "b<|im_end|>", odd[::-1] + END, BOX], 2, "width=2", agent="parallel")
-    merge, final = run.trajectory.turns[2].prompt_ids, run.trajectory.turns[3].prompt_ids
-    assert spliced(merge, odd) and spliced(final, odd[::-1]) and merge.count(END[0]) == 1
-    assert run.trajectory.memories[-1] == tuple(odd[::-1])
-
-
-def test_cut_replies_are_counted():
-    cut = [("a", StopReason.LENGTH), "b", ("c", StopReason.LENGTH), ("m", StopReason.LENGTH), BOX]
-    assert read(cut, args="width=3", agent="parallel").count("truncated_memories") == 3
 
 
 def most_rounds(chunks, width):

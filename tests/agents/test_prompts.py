@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from mem_agent.agents.prompts import SLOT, TEXTS, chat_frame, compile_template, load_prompts
+from mem_agent.agents.prompts import TEXTS, chat_frame, compile_template, load_prompts
 from mem_agent.agents.records import Section, TurnKind
 from mem_agent.config import ConfigError
 from mem_agent.tests.helpers.scripted import VOCABULARY
@@ -41,25 +41,6 @@ def test_a_request_says_where_its_section_is_and_what_siblings_share(layout, ord
     assert sum(i in (5, 6) for i in request.prompt_ids[: other.shared]) >= shared
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_memory_first_moves_the_section_behind_all_else(name):
-    first, last = (load_prompts(layout).get(name, "") for layout in ("section_first", "memory_first"))
-    slots = SLOT.findall(first)
-    if {"section", "memory"} <= set(slots):
-        assert SLOT.findall(last) == [slot for slot in slots if slot != "section"] + ["section"]
-        lines = [text.split("\n") for text in (first, last)]
-        assert sorted(lines[0]) == sorted(lines[1]) and lines[0][-2:] == lines[1][-2:]
-    else:
-        assert last == first
-
-
-def test_a_hidden_problem_has_no_slot_before_the_final_turn():
-    shown, hidden = load_prompts("section_first"), load_prompts("section_first", blind=True)
-    answering = {"final", "revisit_final", "mem1_final", "single", "direct", "rag", "empty_memory", "no_recall"}
-    assert {name for name in shown if shown[name] == hidden[name]} == answering
-    assert not any("{problem}" in hidden[name] for name in hidden.keys() - answering)
-
-
 def test_an_override_replaces_wording(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text("memory: 'A {problem} {memory} {section}'\nempty_memory: none\nmine: 'my {problem}'\n")
@@ -69,30 +50,21 @@ def test_an_override_replaces_wording(tmp_path):
 
 
 @pytest.mark.parametrize("content", [
-    "memory: 'no slots'", "memory: '{problem}{problem}{section}{memory}'", "direct: '{section}'",
-    "rag: '{problem}{section}{memory}'", "memry: x", "memory_blind: '{section}{memory}'", "- a", "a: [", "final: 3",
+    "memory: 'no slots'", "rag: '{problem}{section}{memory}'", "memry: x", "- a", "a: [", "final: 3",
 ])
-def test_bad_overrides_are_one_line_that_names_the_file(tmp_path, content):
+def test_bad_overrides_are_refused_by_the_name_of_their_file(tmp_path, content):
     path = tmp_path / "p.yaml"
     path.write_text(content)
-    with pytest.raises(ConfigError, match=r"MEM_PROMPTS=.*p\.yaml") as error:
+    with pytest.raises(ConfigError, match=r"MEM_PROMPTS=.*p\.yaml"):
         load_prompts("section_first", str(path))
-    assert "\n" not in str(error.value)
-    with pytest.raises(ConfigError, match="MEM_PROMPTS"):
-        load_prompts("section_first", str(tmp_path / "absent"))
-
-
-def test_an_override_that_shows_a_hidden_problem_is_refused(tmp_path):
-    path = tmp_path / "p.yaml"
-    path.write_text("memory: 'A {problem} {memory} {section}'\n")
+    path.write_text("memory: '{problem} {memory} {section}'")
     with pytest.raises(ConfigError, match="query_blind"):
         load_prompts("section_first", str(path), blind=True)
 
 
-@pytest.mark.parametrize("chat_template", ["constant", "{{ raise_exception('a\nb') }}", "{{ 1 / 0 }}"])
-def test_a_chat_template_that_shows_no_message_is_refused_in_one_line(chat_template):
+@pytest.mark.parametrize("chat_template", ["constant", "{{ 1 / 0 }}"])
+def test_a_chat_template_that_shows_no_message_is_refused(chat_template):
     tokenizer = copy.deepcopy(make_tokenizer())
     tokenizer.chat_template = chat_template
-    with pytest.raises(ConfigError, match="chat template") as error:
+    with pytest.raises(ConfigError, match="chat template"):
         compile_template("{problem}", chat_frame(tokenizer, False, {}), VOCABULARY)
-    assert "\n" not in str(error.value)

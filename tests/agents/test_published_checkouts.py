@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -43,14 +44,11 @@ def constants(kind, file):
     """The literals that the file assigns to names, attributes included; where it has none, what a call begins with."""
     plain, begun = {}, {}
     for node in ast.walk(ast.parse((Path(ROOTS[kind]) / file).read_text())):
-        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name | ast.Attribute):
-            continue
-        called = isinstance(node.value, ast.Call) and bool(node.value.args)
-        name = ast.unparse(node.targets[0]).removeprefix("self.")
-        try:
-            (begun if called else plain)[name] = ast.literal_eval(node.value.args[0] if called else node.value)
-        except ValueError:
-            continue
+        if isinstance(node, ast.Assign):
+            called = isinstance(node.value, ast.Call) and bool(node.value.args)
+            name = ast.unparse(node.targets[0]).removeprefix("self.")
+            with suppress(ValueError):
+                (begun if called else plain)[name] = ast.literal_eval(node.value.args[0] if called else node.value)
     return begun | plain
 
 

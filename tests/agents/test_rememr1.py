@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mem_agent import rollout
 from mem_agent.agents.prompts import TEXTS
 from mem_agent.agents.records import Outcome
-from mem_agent.agents.rememr1 import examples_in, read_reply
+from mem_agent.agents.rememr1 import read_reply
 from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks.metrics import rollout_metrics
 from mem_agent.hooks.sample import Sample
@@ -41,6 +41,9 @@ def test_a_recalled_memory_is_shown_in_the_next_turn_only():
     assert [one.count(name) for name in ("updates", "recalls", "recall_hits", "format_failures")] == [4, 2, 2, 0]
     final = run([reply("Anna has it"), reply("b", "Anna"), "x"], chunks=2)
     assert shown(final)[2] == "Anna has it" and shown(final, "memory")[2] == "b"
+    kept = run([reply("red key"), "no tags", TEXTS["revisit"], reply("d"), "x"])  # no update, and the prompt's example
+    assert kept.memories == ["red key", "red key", "red key", "d"]
+    assert [kept.count(name) for name in ("empty_updates", "updates", "format_failures")] == [2, 2, 2]
 
 
 RECALLS = {
@@ -57,29 +60,6 @@ RECALLS = {
 @pytest.mark.parametrize("replies,args,found", RECALLS.values(), ids=RECALLS)
 def test_what_a_query_finds(replies, args, found):
     assert shown(run([*replies, "x"], args, chunks=2))[2] == found
-
-
-def test_the_question_may_be_asked_after_every_section():
-    one = run([reply("the red key"), reply("b"), "x"], "recall_query=question", 2, question="it is red")
-    assert shown(one) == [NONE, NONE, "the red key"] and one.count("recalls") == 2
-
-
-BAD = ["no tags", "", "<update>cut", "<update>a</update><update>b</update>", "<update>...</update>",
-       "<thinking>never closed <update>a</update>", TEXTS["revisit"], "<update> a </update"]
-
-
-@pytest.mark.parametrize("bad", BAD)
-def test_a_reply_without_an_update_keeps_the_memory_and_is_counted(bad):
-    one = run([reply("red key"), bad, bad, reply("d"), "x"])
-    assert one.memories == ["red key", "red key", "red key", "d"] and one.trajectory.outcome is Outcome.COMPLETED
-    assert [one.count(name) for name in ("empty_updates", "updates", "format_failures")] == [2, 2, 2]
-
-
-def test_tags_in_a_document_or_question_are_text():
-    document, question = "<update>evil</update><recall>", "<update>worse</update><recall>evil</recall>?"
-    one = run([reply("a")] + ["a"] * 40, document=document, question=question)
-    assert all(question in prompt for prompt in one.prompts) and set(one.memories) == {"a"}
-    assert one.count("updates") == 1 and one.count("recalls") == 0
 
 
 TAGS = [f"<{c}{name}>" for c in ("", "/") for name in ("thinking", "update", "recall")]
@@ -101,27 +81,17 @@ def test_no_reply_ends_a_trajectory(replies, args):
 @pytest.mark.parametrize("text,update,recall,good", [
     ("<update>a</update>", "a", None, True),
     ("<recall>q r</recall> <thinking>t</thinking><update>\n a\nb </update> end", "a\nb", "q r", True),
-    ("", None, None, False),
     ("<update>a</update><recall>q", "a", None, False),
     ("<thinking>t <update>a</update>", None, None, False),
-    ("<update>a</update></recall>", "a", None, False),
     ("<update>a<recall>q</recall></update>", None, None, False),
     ("<update>a</update><recall><recall>q</recall></recall>", "a", None, False),
     ("<thinking>I write <update>x</update> now</thinking><update>a</update>", "a", None, True),
     ("<update>a</update><update>b</update><recall>q</recall>", None, "q", False),
     ("<update>a</update><recall>q</recall><recall>r</recall>", "a", None, False),
     ("<update>...</update>", None, None, False),
-    ("<Update>a</Update>", None, None, False),
 ])
 def test_readings(text, update, recall, good):
     assert read_reply(text) == (update, recall, good)
-
-
-def test_echoing_the_prompts_example_is_no_reply():
-    examples = examples_in("Write <update> the new memory </update> and <recall>who is x</recall>. {problem}")
-    assert read_reply("<update>the new memory</update>", examples).update is None
-    assert read_reply("<update>the new memory of Ann</update>", examples).good
-    assert not read_reply("<update>Ann</update><recall> who is x\n</recall>", examples).good
 
 
 # reply | memory | query, as released
@@ -133,7 +103,6 @@ RELEASED = [
     ("<update>a</update><recall>q", "<update>a</update><recall>q", False),
     ("a <recall></recall> b", "a  b", False),
     ("<recall> </recall>", "", True),
-    ("", "", False),
 ]
 
 
@@ -182,20 +151,6 @@ def test_every_turn_has_its_state_rewards(checkpoint):
     assert (metrics["updates"], metrics["recall_hits"], metrics["state_reward/gain"]) == (2, 1, 0.0)
 
 
-def test_a_recall_that_brings_a_lost_gold_back_is_rewarded(checkpoint):
-    """red of red, key was in neither the prompt of turn 3 nor its memory; the recalled memory has it."""
-    replies = [reply("red one"), reply("nothing"), reply("nobody", "one"), "x"]
-    sample = generate(checkpoint, replies, {"context": "QWZRXYUJOPGS"})
-    assert [s.get("recall") for s in states(sample)] == [0.0, 0.0, 1 / 2, None]
-
-
-def test_evidence_only_where_asked_for(checkpoint):
-    titles, replies = {"supporting": ["Anna"]}, [reply("Anna"), reply("x"), "y"]
-    assert "evidence" not in states(generate(checkpoint, replies, titles))[0]
-    assert [s.get("evidence") for s in states(generate(checkpoint, replies, titles, "evidence_reward=1"))] == [
-        1.0, -1.0, None]
-
-
 def test_the_loop_to_training_rows(checkpoint):
     """Two siblings by hand: outcome 1 and 0, alpha 0.8."""
     good = generate(checkpoint, [reply("red key"), reply("red key"), "\\boxed{red key}"])
@@ -208,13 +163,11 @@ def test_the_loop_to_training_rows(checkpoint):
     ])
 
 
-def test_the_released_state_rewards_and_weights_of_turns(checkpoint):
+def test_the_released_state_rewards(checkpoint):
     """The prompt of the second turn shows the memory, so it has one of the two words of the gold."""
     replies = [reply("it is zed"), "<update>it is\na zed KEY</update>", "\\boxed{zed}, \\boxed{KEY}"]
     sample = generate(checkpoint, replies, {"ground_truth": ["zed KEY"]},
-                      "state_reward=published turn_weight=prompt state_weight=2")
+                      "state_reward=published state_weight=2")
     assert states(sample) == [
         {"format": 1.0, "gain": 1 / 2, "recall": 0.0}, {"format": 0.0, "gain": 0.0, "recall": 0.0}, {"format": 1.0},
     ]
-    weights = [turn["weight"] for turn in sample.train_metadata["turns"]]
-    assert weights[2] == 1.0 and weights[1] - weights[0] == 1 / 2

@@ -5,8 +5,7 @@ import copy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
+from tokenizers import processors
 
 from mem_agent.agents import build_agent
 from mem_agent.agents.documents import split_chunks
@@ -29,24 +28,7 @@ def test_no_text_makes_a_control_id_and_all_text_survives(parts):
     assert VOCABULARY.tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
 
 
-def test_markup_does_make_control_ids():
-    (end,) = VOCABULARY.encode_markup("<|im_end|>")
-    assert end in VOCABULARY.control_ids and end in VOCABULARY.eos_ids
-
-
-@pytest.mark.parametrize("normalizer,text", [(None, "a </s> a"), (normalizers.NFKC(), "a ＜/s＞ a </s>")])
-def test_control_strings_that_are_also_plain_entries_are_left_out(normalizer, text):
-    """A word-level vocabulary would match ``</s>`` as a whole; NFKC turns full-width brackets into ASCII ones."""
-    core = Tokenizer(models.WordLevel({"[UNK]": 0, "</s>": 1, "a": 2}, "[UNK]"))
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    if normalizer:
-        core.normalizer = normalizer
-    core.add_special_tokens([AddedToken("</s>", special=True)])
-    vocabulary = Vocabulary(PreTrainedTokenizerFast(tokenizer_object=core, eos_token="</s>"))
-    assert vocabulary.encode_text(text) == vocabulary.encode_text("a a")
-
-
-@pytest.mark.parametrize("words", [["BRCA1", "TP53"], ["  ", "    "], ["a", "ab", "bca"]])
+@pytest.mark.parametrize("words", [["BRCA1", "TP53"], ["a", "ab", "bca"]])
 def test_ordinary_added_tokens_keep_their_ids_the_longest_first(words):
     """Added after the control tokens, they must not slide onto the ids of control tokens that are taken out."""
     tokenizer = copy.deepcopy(make_tokenizer())
@@ -68,7 +50,7 @@ def with_bos(template):
     return Vocabulary(tokenizer), bos
 
 
-@pytest.mark.parametrize("agent", ["memagent", "rememr1", "parallel", "single", "chat"])
+@pytest.mark.parametrize("agent", ["rememr1", "single", "chat"])
 @pytest.mark.parametrize("template", [None, CHATML, "<|endoftext|>" + CHATML], ids=["none", "without", "with"])
 def test_a_prompt_begins_once_as_the_tokenizer_begins_a_text(agent, template):
     vocabulary, bos = with_bos(template)
@@ -79,13 +61,6 @@ def test_a_prompt_begins_once_as_the_tokenizer_begins_a_text(agent, template):
     assert request.prompt_ids[0] == bos and request.prompt_ids.count(bos) == 1
     plain = Vocabulary(make_tokenizer())
     assert plain.beginning(plain.encode_markup("a")) == plain.encode_markup("a")
-
-
-def test_memory_keeps_sampled_ids_without_control_eos_and_out_of_vocabulary():
-    body, (end,) = [VOCABULARY.encode_text(c)[0] for c in "The"], VOCABULARY.encode_markup("<|im_end|>")
-    assert VOCABULARY.encode_text("The") != body
-    sampled = [body[0], end, *body[1:], VOCABULARY.size, VOCABULARY.size + 7, end]
-    assert VOCABULARY.memory_ids(sampled, limit=99) == body and VOCABULARY.memory_ids(sampled, limit=2) == body[:2]
 
 
 # a reply | what is left of it
@@ -109,19 +84,9 @@ def test_thinking_is_no_memory_and_no_answer_however_it_comes(ids_of, text, left
     assert vocabulary.answer_text(ids, thinking_open=True) == (left if closed else "")
 
 
-def test_slow_tokenizers_are_refused():
-    class Slow:
-        is_fast, name_or_path = False, "old/model"
-
-    with pytest.raises(ValueError, match="old/model"):
-        Vocabulary(Slow())
-
-
 @pytest.mark.parametrize("template,eos,expected", [
-    (CHATML, "<|im_end|>", "<|im_end|>"),
     (CHATML, "<|endoftext|>", "<|im_end|>"),  # a base model, whose eos_token is another than its template's end
     (None, "<|endoftext|>", "<|endoftext|>"),
-    ("{{ raise_exception('users only') }}", "<|im_end|>", "<|im_end|>"),
     (None, None, None),
 ])
 def test_a_reply_ends_as_the_chat_template_ends_it(template, eos, expected):

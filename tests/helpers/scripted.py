@@ -66,17 +66,14 @@ def read(
     replies: Sequence[Reply] | Callable[[str, int], Reply],
     chunks: int = 3,
     args: str = "",
-    is_aborted: Callable[[], bool] = lambda: False,
-    watch: Callable = lambda turns, state: None,
     question: str = QUESTION,
-    document: str = "",
     **settings,
 ) -> Run:
     """``replies`` by the turn's number, or made from its prompt and number; a text ends by itself unless told."""
     config = Config(**{"mem_max_memory": 32, "mem_max_final": 16, "agent_args": args} | settings)
     agent = build(config)
     ids = [i for c in SECTIONS[: 2 * chunks] for i in VOCABULARY.encode_text(c)]
-    sections = split_chunks(VOCABULARY.encode_text(document) or ids, 2, 99)
+    sections = split_chunks(ids, 2, 99)
     prompts: dict[int, str] = {}
 
     async def sample(request, number):
@@ -91,7 +88,7 @@ def read(
         return Generation(ids, [-0.5] * len(ids), stop)
 
     reading = Reading(VOCABULARY.encode_text(question), sections)
-    trajectory = asyncio.run(run_trajectory(agent, reading, by_turn(sample), is_aborted, watch))
+    trajectory = asyncio.run(run_trajectory(agent, reading, by_turn(sample)))
     return Run(trajectory, [prompts[number] for number in sorted(prompts)])
 
 

@@ -4,11 +4,8 @@ import importlib.util
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mem_agent.rewards.answers import (
-    after_thinking,
     behind_one_box,
     kind_of,
     last_boxed,
@@ -23,10 +20,8 @@ BOXES = [
     (r"\boxed{Paris} no, \boxed{ Rome }", "Rome", " Rome "),
     (r"\boxed{a{b{c}}d} }", "a{b{c}}d", "a{b{c}}d"),
     (r"\boxed{\fbox{Rome}}", "Rome", r"\fbox{Rome}"),
-    (r"\fbox{Rome}", "Rome", None),
     (r"\boxed{a \} b}", r"a \} b", "a \\"),  # an escaped brace prints a brace
     (r"\boxed {Rome}", "Rome", "{Rome}"),
-    (r"so \boxed 42$ done", "42", "42"),
     ("\\boxed Rome\nnext line", "Rome", "Rome\nnext line"),
     (r"\boxed{Rome} (see \boxed x)", "Rome", "x)"),
     (r"\boxed{Rome} or \boxed{Par", None, None),
@@ -39,20 +34,9 @@ def test_boxes(text, ours, published):
     assert last_boxed(text) == ours and published_boxed(text) == published
 
 
-@given(st.text(alphabet="\\{}boxedf $\n", max_size=60))
-def test_a_box_is_part_of_the_text(text):
-    for extract in (last_boxed, published_boxed):
-        found = extract(text)
-        assert found is None or found in text
-
-
 def test_a_reply_has_one_box_if_it_is_closed_and_not_blank():
     assert behind_one_box(r"\boxed{f(\{1\}) = {3}}.") == "."
     assert {*map(behind_one_box, (r"\boxed{ }", r"\boxed{a", r"\boxed{a} \boxed{b}", r"\boxed a", ""))} == {None}
-
-
-def test_thinking_is_cut_at_its_last_end():
-    assert after_thinking("a</think>b</think> c") == " c" and after_thinking("no thoughts") == "no thoughts"
 
 
 # Made with the published extract_answer (MemAgent 76b7a65).
@@ -60,11 +44,8 @@ SAID = [
     ("Therefore, the answer is **Rome**.", "Rome"),
     ("the answer is Paris. No, the answer is Rome", "Rome"),
     ("The Answer Is Rome", None),
-    ("the answer is ...", ""),
     ("the answer is . U.S.A. .", "U.S.A."),  # dots at both ends go once
-    ("the *answer* is Rome", "Rome"),  # asterisks go first, so they may stand in the mark
     ("the answer is <｜Assistant｜> Rome.<｜end▁of▁sentence｜>\n", "Rome"),
-    ("\\boxed{Rome}", None),
 ]
 
 

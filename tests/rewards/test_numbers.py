@@ -3,8 +3,6 @@ r"""Numbers as people write them, and sums that a model wrote, exactly and never
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mem_agent.rewards.math_answer import Number, number_and_unit, read_number
 from mem_agent.tasks.math import exact_value
@@ -45,11 +43,6 @@ def test_a_percentage_is_its_number_and_its_hundredth(text):
         assert number.same_as(Number(Fraction(other))) is same is Number(Fraction(other)).same_as(number)
 
 
-def test_equal_to_so_many_decimals():
-    third, near = Number(Fraction(1, 3)), Number(Fraction("0.333333"))
-    assert third.same_as(near, 5) and not third.same_as(near)
-
-
 SUMS = [
     ("(5 + 3) * 2 / 4", 4, [5, 3, 2, 4]), ("1 / 3 * 3", 1, [1, 3, 3]), ("8 / 4 / 2", 1, [8, 4, 2]),
     ("2 + 3 * 4", 14, [2, 3, 4]), ("1 / 3", Fraction(1, 3), [1, 3]), ("(1\n+ 2)", 3, [1, 2]), ("18", 18, [18]),
@@ -66,9 +59,3 @@ def test_exact_values(text, value, numbers):
 @pytest.mark.parametrize("text", NO_SUMS, ids=lambda text: repr(text[:20]))
 def test_other_texts_are_no_sum(text):
     assert exact_value(text) is None
-
-
-@given(st.text("0123456789+-*/() .,$%e_x=", max_size=60))
-def test_any_text_is_read_or_not(text):
-    assert exact_value(text) is None or isinstance(exact_value(text)[0], Fraction)
-    assert read_number(text) is None or isinstance(read_number(text), Number)

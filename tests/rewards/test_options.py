@@ -8,12 +8,10 @@ FOUR = ("(a) You like tea.", "(b) You like coffee.", "(c) You said that you like
 CHOICES = {
     0: ["a"],
     1: ["选项 b", "You like coffee", "you like COFFEE!", "a good choice is (b)", "I think B is the correct one."],
-    2: ["(c)", "C.", "c) the milk", "（c）", "[C]", "**(c)**", "I would say (c).", "The answer is C",
-        "option c is best", "答案是C", "(c), that is (c)", "**C**", "I would say **C**.", "\\boxed{c}",
-        "so $\\boxed{\\text{C}}$.", "The best one is C", "C is right"],
+    2: ["(c)", "C.", "c) the milk", "（c）", "I would say (c).", "The answer is C", "答案是C", "(c), that is (c)",
+        "I would say **C**.", "so $\\boxed{\\text{C}}$.", "The best one is C", "C is right"],
     3: ["the answer is a walk"],
-    None: ["(a) or (c)", "(e)", "", None, "tea", "a good idea is coffee", "You like tea. You like coffee.",
-           "This is a good question", "The best one is not C"],
+    None: ["(a) or (c)", "(e)", None, "a good idea is coffee", "You like tea. You like coffee.", "Not C"],
 }
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from mem_agent.custom_convert import group_advantages, turn_advantages
-from mem_agent.rewards.turn_rewards import Step, prompt_weight, published_state_rewards
+from mem_agent.rewards.turn_rewards import Step, published_state_rewards
 from mem_agent.tasks.qa import boxed_exact_match
 from mem_agent.tests.helpers import published
 from mem_agent.tests.helpers.published import MEMAGENT, REMEMR1
@@ -89,21 +89,11 @@ def test_state_rewards(metric_utils):
     actions = metric_utils.compute_action_rewards(prompts, replies, recalled, batch, rows, index, torch.zeros(REPLIES))
     finals = metric_utils.compute_format_rewards(replies, batch_of(0, golds)[0])
     for n in range(REPLIES):
-        prompt, reply = prompts[n], replies[n]
-        step = Step(True, "", "", whole_prompt=lambda p=prompt: p, reply=lambda r=reply: r, shown_recall=recalled[n])
-        turn, final = published_state_rewards([step], replies[n], golds[n])
+        step = Step(True, "", "", shown_recall=recalled[n])
+        turn, final = published_state_rewards([step], [(prompts[n], replies[n])], replies[n], golds[n])
         assert (turn["format"], final["format"]) == (formats[n], finals[n])
         assert turn["gain"] + turn["recall"] == pytest.approx(float(actions[n]), abs=1e-6)
     assert 0.2 < float((actions > 0).float().mean()) < 0.9 and 0 < float(formats.mean()) < 1 > float(finals.mean()) > 0
-
-
-def test_weights_of_turns(metric_utils):
-    rng = random.Random(7)
-    prompts, _, _, golds = zip(*(fuzzed_turn(rng) for _ in range(REPLIES)), strict=True)
-    theirs = metric_utils.compute_action_reweights(prompts, *batch_of(2, golds))
-    ours = [prompt_weight(prompt, each) for prompt, each in zip(prompts, golds, strict=True)]
-    assert ours == pytest.approx(theirs.tolist(), abs=1e-6)
-    assert set(metric_utils.compute_action_reweights(prompts, *batch_of(0, golds)).tolist()) == {1.0}  # final turns
 
 
 def test_the_released_mix_of_advantages_counts_the_state_twice():

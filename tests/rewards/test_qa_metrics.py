@@ -4,9 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mem_agent.data.ruler.tasks import TASKS
 from mem_agent.rewards.qa_metrics import (
-    METRICS,
     STRING_MATCH_ALL,
     STRING_MATCH_PART,
     normalise_squad,
@@ -14,18 +12,15 @@ from mem_agent.rewards.qa_metrics import (
     score_answer,
 )
 from mem_agent.rewards.text_f1 import answer_em, answer_f1, answer_words
-from mem_agent.system.errors import MemAgentError
 
 # prediction, golds, em, f1, sub_em, sub_em_legacy
 QA = [
-    ("The Beatles!", ["beatles"], 1, 1, 1, 1),
     # The traps of the published containment, which scores 1 on both.
     ("the", ["Mumbai"], 0, 0, 0, 0),
     (None, ["Mumbai"], 0, 0, 0, 0),
     ("u", ["Mumbai"], 0, 0, 0, 1),  # the legacy metric keeps this one: it is what the old tables measured
     ("Mumbai, India", ["Mumbai"], 0, 2 / 3, 1, 1),  # precision 1/2, recall 1
     ("Navi Mumbaikar", ["Mumbai"], 0, 0, 0, 1),
-    ("York New", ["New York"], 0, 1, 0, 0),
     ("no no no way", ["way"], 0, 0.4, 1, 1),  # 1 shared of 4 and 1
     ("yes it is", ["yes"], 0, 0, 1, 1),  # yes and no are all or nothing for F1
     ("Ann Lee", ["Bob", "Ann Lee"], 1, 1, 1, 1),
@@ -53,11 +48,8 @@ RULER = [
     ("1234567", ["1234567", "7654321"], 1 / 2, 1),
     ("nothing", ["1234567", "7654321"], 0, 0),
     ("paris", ["PARIS", "City of Light", "Lutetia"], 1 / 3, 1),
-    (" \n\t ", ["Mumbai"], 0, 0),
     (None, ["Mumbai"], 0, 0),
-    ("u", ["Mumbai"], 0, 0),
     ("312345679", ["1234567"], 1, 1),  # characters, not words
-    ("a a", ["a", "b"], 1 / 2, 1),
     ("New\x07York", ["New\nYork"], 1, 1),  # control characters count as newlines
 ]
 
@@ -68,28 +60,17 @@ def test_ruler(reply, answers, of_all, of_any):
     assert score(STRING_MATCH_PART, reply, answers) == of_any
 
 
-def test_which_ruler_task_is_scored_how():
-    assert {name for name, task in TASKS.items() if task.metric == STRING_MATCH_PART} == {"qa_1", "qa_2"}
-    assert {task.metric for task in TASKS.values()} == set(METRICS)
-    with pytest.raises(MemAgentError, match="'f1'"):
-        score("f1", "a", ["a"])
-
-
 # prediction, gold, em, f1
 WORDS = [
     ("the answer is 7", "7", 0, 0.5),  # words answer is 7: precision 1/3, recall 1
-    ("7 May 2023", "7 May, 2023", 1, 1),
     ("1,000 dollars", "$1000 dollars.", 1, 1),
     ("3.5", "35", 0, 0),
     (".5", "5", 0, 0),
-    (".5", "0.5", 1, 1),
-    ("-5", "5", 0, 0),
     ("−5", "-5", 1, 1),
     ("a", "A", 1, 1),  # nothing else is left
     ("", "Mumbai", 0, 0),
     ("no", "Likely no", 0, 2 / 3),  # a word like others
     ("dog dog cat", "dog cat", 0, 0.8),  # 2 shared, 3 + 2 words: a set would give 1
-    ("it’s 2010–2012", "it's 2010-2012", 1, 1),
     # Chinese: jieba's words
     ("他住在上海。", "上海", 0, 0.4),  # 他 住 在 上海: 1 of 4, 1 of 1
     ("５月", "5月", 1, 1),
@@ -101,11 +82,6 @@ WORDS = [
 def test_words(prediction, gold, em, f1):
     assert answer_em(prediction, ["other", gold]) == em
     assert answer_f1(prediction, ["other", gold]) == pytest.approx(f1)
-
-
-def test_words_of_no_dictionary_are_not_guessed():
-    """jieba's model of new words would make one word of the two characters."""
-    assert answer_words("他来到网易杭研大厦")[-3:] == ["杭", "研", "大厦"]
 
 
 @given(st.text(max_size=20), st.lists(st.text(max_size=20), min_size=1, max_size=3))

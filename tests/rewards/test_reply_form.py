@@ -11,14 +11,11 @@ REASONING = [
     # reply -> integer, strict_format, soft_format, tags
     (f"\n{GOOD}\n", 1, 1, 1, 1),
     (GOOD.replace("\n18\n</a", "\n-18\n</a"), 1, 1, 1, 1),
-    (GOOD.replace("\n18\n</a", "\n$18\n</a"), 0, 1, 1, 1),
     # 10 characters behind the last tag cost 0.004 each; enough of them cost no more than there was.
     (f"{GOOD}\n0123456789", 1, 0, 1, 0.96),
     (f"{GOOD} " + "x" * 10_000, 1, 0, 1, 0),
-    ("<reasoning>9</reasoning><answer>18</answer>", 1, 0, 1, 0),
     (GOOD.removesuffix("\n</answer>"), 1, 0, 0, 0.75),
     (f"Well. {GOOD}", 1, 0, 0, 1),
-    (f"{GOOD}\n{GOOD}", 1, 0, 1, 0),
     (GOOD.replace("first 9\n\nthen 18", " "), 1, 0, 1, 1),
     ("18", 0, 0, 0, 0),
 ]
@@ -36,9 +33,7 @@ BOXED = [
     ("so \\[\\boxed{\\frac{1}{2}}\\]", 0, 1, 1),
     ("so \\boxed{18} eggs", 1, 0, 1),
     ("\\boxed{9}, \\boxed{18}", 1, 0, 1),
-    ("so \\boxed 18", 1, 0, 1),
     ("so \\boxed{}", 0, 0, 0),
-    ("so \\boxed{18", 0, 0, 0),
 ]
 
 
@@ -51,9 +46,7 @@ PLACES = [
     (GOOD, "18", "first 9\n\nthen 18"),
     ("<answer>9</answer> no <answer> 18", "18", "<answer>9</answer> no"),
     ("so \\boxed{18}.", "18", "so"),
-    ("\\boxed{9} <answer>18</answer>", "18", "\\boxed{9}"),
     ("#### 1\n#### 18\n", "18", "#### 1"),
-    ("<reasoning>\nnine", None, "nine"),
     ("so 18", None, "so 18"),
 ]
 

@@ -6,11 +6,9 @@ from math import cos, pi
 import pytest
 
 from mem_agent.rewards.reward import (
-    Added,
     Answered,
     CosineLength,
     CosineSettings,
-    Reward,
     RewardSettings,
     overlong_cost,
 )
@@ -49,29 +47,3 @@ def test_a_long_reply_pays_before_it_is_cut(tokens, cost):
     settings = parse_settings(CosineSettings, "overlong_buffer=4096 overlong_penalty=2", "REWARD_ARGS")
     assert overlong_cost(settings, tokens, 16384) == cost
     assert overlong_cost(RewardSettings(), tokens, 16384) == 0.0 == overlong_cost(object(), tokens, 16384)
-
-
-class Once(Reward):
-    def __init__(self, name, settings=None):
-        super().__init__(settings)
-        self.name, self.seen = name, 0
-
-    def batch_parts(self, batch):
-        self.seen += len(batch)
-        return [{self.name: 1.0}] * len(batch)
-
-    def save(self, folder):
-        (folder / "seen").write_text(str(self.seen))
-
-    def load(self, folder):
-        self.seen = int((folder / "seen").read_text())
-
-
-def test_two_rewards_as_one(tmp_path):
-    batch = [Answered("q?", (), {}, "", {"answer": 1.0})]
-    Added(first := Once("first"), second := Once("second")).save(tmp_path)
-    both = Added(first, second)
-    assert both.batch_parts(batch) == [{"first": 1.0, "second": 1.0}]
-    assert (first.seen, second.seen) == (1, 1)
-    both.load(tmp_path)
-    assert (first.seen, second.seen) == (0, 0)

@@ -2,20 +2,14 @@
 
 import pytest
 
-from mem_agent.rewards.turn_rewards import (
-    Step,
-    prompt_weight,
-    published_state_rewards,
-    state_rewards,
-    supporting_titles,
-)
+from mem_agent.rewards.turn_rewards import Step, published_state_rewards, state_rewards
 
 GOLD = ["Ann Lee"]
 
 
-def memory_turn(golds=GOLD, titles=(), **step):
+def memory_turn(golds=GOLD, prompt=tuple, **step):
     given = {"good": True, "before": "", "after": ""} | step
-    return state_rewards([Step(**given)], "", golds, titles)[0]
+    return state_rewards([Step(**given)], [prompt], "", golds)[0]
 
 
 RECALL = [
@@ -26,7 +20,6 @@ RECALL = [
     ("the river", ["the"], 1.0),  # a gold that is an article is a word
     ("Ann", ["Bo Diddley Jr", "Ann Lee"], 1 / 2),  # the best gold, not the mean of 0 and 1/2
     ("New New York", ["New York New Jersey"], 3 / 4),  # New, York, New of four
-    ("Ann", ["..."], 0.0),
 ]
 
 
@@ -66,29 +59,12 @@ def test_a_prompt_that_cannot_matter_is_not_decoded():
 def test_turns_stay_in_order_and_the_final_one_needs_its_box():
     steps = [Step(True, "", "Ann"), Step(False, "Ann", "Ann Lee")]
     turns = [{"format": 1.0, "gain": 1 / 2, "recall": 0.0}, {"format": 0.0, "gain": 1 / 2, "recall": 0.0}]
-    assert state_rewards(steps, "\\boxed{x}", GOLD) == [*turns, {"format": 1.0}]
-    assert state_rewards(steps, "\\boxed{x", GOLD) == [*turns, {"format": 0.0}]
-
-
-def test_evidence_is_the_gain_over_the_titles():
-    turn = memory_turn(titles=["Ann Lee", "The River"], before="a river", after="Ann near the river")
-    # before: 0 and 1 of two titles, 1/2; after: 1/2 and 1, 3/4
-    assert turn["evidence"] == 1 / 4 and "evidence" not in memory_turn(titles=[])
+    assert state_rewards(steps, [tuple] * 2, "\\boxed{x}", GOLD) == [*turns, {"format": 1.0}]
+    assert state_rewards(steps, [tuple] * 2, "\\boxed{x", GOLD) == [*turns, {"format": 0.0}]
 
 
 def test_the_worked_example_of_the_release():
-    step = Step(True, "", "", whole_prompt=lambda: "I know Ann", reply=lambda: "<update>Ann Lee</update>",
-                shown_recall="Lee")
-    first, final = published_state_rewards([step], "\\boxed{x}", ["Ann Lee", "no"])
+    texts = ("I know Ann", "<update>Ann Lee</update>")
+    step = Step(True, "", "", shown_recall="Lee")
+    first, final = published_state_rewards([step], [texts], "\\boxed{x}", ["Ann Lee", "no"])
     assert sum(first.values()) == 1.75 and final == {"format": 1.0}
-    assert prompt_weight("I know Ann", ["Ann Lee", "no"]) == 1.25
-
-
-@pytest.mark.parametrize(("metadata", "titles"), [
-    ({"supporting": ["Ann", "Bo"]}, ["Ann", "Bo"]),
-    ({"supporting_facts": [["Ann", 0], ["Ann", 1], ["Bo", 0]]}, ["Ann", "Bo"]),
-    ({"supporting_facts": {"title": ["Ann", "Bo"], "sent_id": [0, 1]}}, ["Ann", "Bo"]),
-    ({"supporting_facts": None}, []), ({}, []),
-])
-def test_titles_from_either_form_of_row(metadata, titles):
-    assert supporting_titles(metadata) == titles

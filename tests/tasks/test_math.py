@@ -2,9 +2,6 @@ r"""``TASK=gsm8k``, ``math`` and ``countdown``: what a reply earns and measures,
 
 import pytest
 
-from mem_agent.config import Config
-from mem_agent.hooks.reader import task_of
-from mem_agent.hooks.sample import Sample
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tasks import TaskRow, load_task
 
@@ -33,18 +30,12 @@ def test_parts_of_a_right_and_of_a_wrong_reply():
     assert earned(GOOD, row=TaskRow("q?", ()))["correct"] == 0.0
 
 
-@pytest.mark.parametrize("nothing", ["", "no number", "<answer>\n\n</answer>", "\\boxed{}", "####"])
+@pytest.mark.parametrize("nothing", ["", "<answer>\n\n</answer>", "\\boxed{}"])
 @pytest.mark.parametrize("form", ["reasoning", "boxed"])
 def test_nothing_is_worth_nothing(nothing, form):
     task = load_task("gsm8k", f"form={form} tags=0")
     assert set(task.reward(nothing, ROW).values()) == {0.0} == set(measured(task, nothing).values())
     assert task.read_answer(nothing) == ""
-
-
-def test_the_answer_is_the_outcome_whatever_it_weighs_and_medium_decides_right_and_wrong():
-    task = load_task("gsm8k", "correct=4 tags=2")
-    assert task.accuracy(task.reward(GOOD, ROW)) == 1.0 and task.accuracy(task.reward(WRONG, ROW)) == 0.0
-    assert task.slow and not task.needs_document and task.headline == "medium"
 
 
 @pytest.mark.parametrize(("mode", "right"), [("strict", 1), ("medium", 0), ("loose", 1), ("exact", 0)])
@@ -61,10 +52,8 @@ def test_metrics():
 # Golds as GSM8K writes them, with what trips readers: a number behind "answer", currency, percent, calculator marks.
 SOLUTIONS = [
     ("$36 * 30 = $<<36*30=1080>>1080.", "1,080"),
-    ("They answered 5 * 5 - 1 = <<5*5-1=24>>24 times, 48 + 16 = <<48+16=64>>64.", "66"),
     ("As the answer in percent: 50 / 200 * 100% = 25%", "25"),
     ("The final answer is 3 before 7 is taken away.", "-4"),
-    ("The answer: half of .5", ".25"),
     ("", "18"),
 ]
 
@@ -81,18 +70,6 @@ def test_gold_solutions_are_right_in_every_mode(form, reasoning, gold):
     assert not reasoning or task.reasoning(reply) == reasoning
 
 
-def test_a_solution_in_a_form_stays_as_it_is():
-    row = TaskRow("q?", ("18",), {"solution": GOOD})
-    assert load_task("gsm8k").solution(row) == GOOD == load_task("gsm8k", "form=boxed").solution(row)
-
-
-def test_settings_reach_the_rows_of_the_runs_task():
-    config = Config(task="gsm8k", task_args="form=boxed")
-    for metadata in ({}, {"task": "gsm8k"}):
-        assert task_of(config, Sample(prompt="q?", metadata=metadata)).settings.form == "boxed"
-    assert task_of(config, Sample(prompt="q?", metadata={"task": "math"})).settings.form == "reasoning"
-
-
 # --- countdown ------------------------------------------------------------------------------------------------------
 
 NUMBERS = TaskRow("q?", ("20",), {"numbers": [3, 5, 8, 2], "target": 20})
@@ -103,9 +80,8 @@ def answering(answer):
 
 
 @pytest.mark.parametrize(("answer", "right"), [
-    ("(5 - 3) * (8 + 2)", 1), ("((5-3))*(2+8)", 1), ("5 * 8 / 2", 0), ("5 * 8 / 2 + 3 - 3", 0), ("20", 0),
-    ("(5 - 3) * (8 + 2) = 20", 0), ("-3 + 5 + 8 * 2", 0), ("58 / 2 - 3 * 3", 0), ("8 // 3 * 5 * 2", 0), ("", 0),
-    ("__import__('os')", 0),
+    ("(5 - 3) * (8 + 2)", 1), ("5 * 8 / 2", 0), ("5 * 8 / 2 + 3 - 3", 0), ("20", 0), ("(5 - 3) * (8 + 2) = 20", 0),
+    ("58 / 2 - 3 * 3", 0), ("8 // 3 * 5 * 2", 0), ("", 0),
 ])
 def test_sums_of_the_given_numbers(answer, right):
     task, reply = load_task("countdown"), answering(answer)

@@ -5,7 +5,6 @@ from math import log2
 import pytest
 
 from mem_agent.sessions.records import BadRow
-from mem_agent.system.errors import ConfigError
 from mem_agent.tasks import TaskRow, load_task
 
 ROW = TaskRow("rank them", (), {"shown": 12, "gold": [3, 7]})
@@ -14,8 +13,8 @@ VALID = "<ranking>7,0,3,1,2,4,5,6,8,9</ranking>"
 WORST = "<ranking>0,1,2,4,5,6,8,9,10,11</ranking>"
 
 
-def task(args=""):
-    return load_task("rank_sessions", args)
+def task():
+    return load_task("rank_sessions")
 
 
 def measured(reply):
@@ -25,7 +24,6 @@ def measured(reply):
 def test_a_valid_ranking_is_worth_its_ndcg():
     parts = task().reward(VALID, ROW)
     assert parts == {"ranking": pytest.approx(NDCG)} and task().accuracy(parts) > 0.9
-    assert task("score=dcg").reward(VALID, ROW) == {"ranking": pytest.approx((1 + 1 / log2(4)) / 2)}
     assert not task().malformed(VALID, ROW)
 
 
@@ -42,12 +40,6 @@ def test_the_last_ranking_of_a_reply_counts_as_the_last_answer_does():
     for before in ("I will write <ranking>...</ranking> now: ", f"{WORST} No: ", "<ranking>3, "):
         assert task().reward(before + VALID, ROW) == task().reward(VALID, ROW)
         assert measured(before + VALID) == measured(VALID)
-
-
-def test_fewer_sessions_than_asked_are_all_named():
-    few = TaskRow("", (), {"shown": 2, "gold": [1]})
-    assert task().reward("<ranking>1,0</ranking>", few) == {"ranking": 1.0}
-    assert task().malformed("<ranking>1</ranking>", few)
 
 
 def test_metrics_are_of_what_can_be_used():
@@ -67,9 +59,3 @@ def test_the_solution_is_a_best_ranking():
 def test_rows_that_ask_nothing_are_named(change):
     with pytest.raises(BadRow, match="rank_sessions"):
         task().reward(VALID, TaskRow("", (), {**ROW.metadata, **change}))
-
-
-@pytest.mark.parametrize("args", ["score=map", "k=1"])
-def test_settings_without_a_meaning_are_refused(args):
-    with pytest.raises(ConfigError, match="TASK_ARGS"):
-        task(args)

@@ -7,30 +7,14 @@ import pytest
 
 from mem_agent import rollout
 from mem_agent.config import Config, ConfigError
-from mem_agent.hooks.reader import row_of
 from mem_agent.hooks.rewards import check_plugins
 from mem_agent.hooks.sample import Record, Sample
 from mem_agent.tasks import TASKS, TaskRow, load_task
-from mem_agent.tests.helpers.samples import foreign, trajectory, turns_of
-
-GOLDS = [("The Beatles",), ("Ann Lee", "Lee"), ("3.14",), ("yes",), ("C++",), ("-5%",), ("f(\\{1\\}) = {3}",)]
-BOXED = ["qa", "ruler"]
-"""Tasks whose whole reward is what the last box is worth."""
+from mem_agent.tests.helpers.samples import trajectory, turns_of
 
 
 def measured(task, reply, row):
     return task.metrics(task.read_answer(reply), reply, row)
-
-
-@pytest.mark.parametrize("golds", GOLDS)
-@pytest.mark.parametrize("name", BOXED)
-def test_every_gold_is_worth_one_and_nothing_is_worth_nothing(name, golds):
-    task, row = load_task(name), TaskRow("q?", golds)
-    reply = f"so it is \\boxed{{{golds[-1] if name == 'qa' else ', '.join(golds)}}}."
-    assert task.reward(reply, row) == {"answer": 1.0} and measured(task, reply, row)[task.headline] == 1.0
-    for nothing in ("", "no box", "\\boxed{}", "\\boxed{cut"):
-        assert set(task.reward(nothing, row).values()) == {0.0} == set(measured(task, nothing, row).values())
-    assert task.reward("\\boxed{red}", TaskRow("q?", ())) == {"answer": 0.0}
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -75,14 +59,6 @@ def test_how_evaluation_reads_an_answer_is_a_setting(name, args, answer):
         load_task(name, "answer=last")
 
 
-@pytest.mark.parametrize(("rule", "worth"), [("answer", 1.0), ("published", 0.0), ("published_f1", 2 / 3)])
-def test_the_rule_of_the_reward_is_a_setting_and_evaluation_has_its_own(rule, worth):
-    task, row = load_task("qa", f"reward={rule}"), TaskRow("q?", ("the Beatles",))
-    assert task.reward("\\boxed{Beatles}", row) == {"answer": worth}
-    assert measured(task, "\\boxed{Beatles}", row)["em"] == 1.0
-    assert load_task("qa").reward("\\boxed{Beatles}", row) == {"answer": 1.0}
-
-
 # --- a user's ------------------------------------------------------------------------------------------------------
 
 OWN = """
@@ -105,9 +81,6 @@ class Length(Task):
 class Raises(Length):
     def reward(self, reply, row): return {"answer": 1 / len(row.golds)}
 
-class Endless(Length):
-    def reward(self, reply, row): return {"answer": float("nan")}
-
 class Formal(Length):
     # Which of its parts is the answer, and which thread asks.
     outcome, slow = "there", True
@@ -120,7 +93,6 @@ class Half(Task):
     headline = "letters"
     def read_answer(self, reply): return reply
     def reward(self, reply, row): return {}
-
 """
 
 
@@ -157,58 +129,27 @@ def test_accuracy_is_the_part_that_a_task_calls_its_outcome_and_a_slow_task_hold
     assert done.train_metadata["accuracy"] == 0.25
 
 
-def test_what_would_have_been_right():
-    task = load_task("qa")
-    assert task.solution(TaskRow("q?", ("red", "blue"))) == "\\boxed{red}" and task.solution(TaskRow("q?", ())) == ""
-    assert task.solution(TaskRow("q?", ("red",), {"solution": "It is \\boxed{red}"})) == "It is \\boxed{red}"
-
-
 def test_a_row_gets_no_code_imported_that_the_user_has_not_named(own):
     done = ended("four", task=f"{own}:Length")
     assert rewarded(done, TASK="qa") == 0.0 and done.train_metadata["failure"] == "unknown_task"
     assert rewarded(ended("four", task=f"{own}:Length"), TASK=f"qa,{own}:Length") == pytest.approx(0.65)
 
 
-def test_a_row_is_what_tasks_see_without_its_document():
-    done = ended("", context="long", context_id="x", level="hard")
-    assert row_of(done) == TaskRow("q?", ("red",), {"ground_truth": ["red"], "level": "hard"})
-
-
-@pytest.mark.parametrize("name", ["nope", "no.such:Thing", 7], ids=str)
-def test_an_unknown_task_of_a_row_is_a_counted_failure(name):
-    row = Sample(prompt="q?", metadata={"context": "c", "ground_truth": ["red"], "task": name})
-    done = asyncio.run(rollout.generate(SimpleNamespace(mem_agent={}), row, {}))
-    assert done.status is Sample.Status.FAILED and done.reward == 0.0 and done.remove_sample
-    assert done.train_metadata["failure"] == "unknown_task" and "TASK=" in done.train_metadata["failure_message"]
-    assert rollout.rollout_metrics([done])["failed/unknown_task"] == 1
-
-
-def test_an_unknown_task_of_the_run_is_no_failure_but_an_error():
-    with pytest.raises(ConfigError, match="TASK='nope': allowed: qa, ruler"):
-        asyncio.run(rollout.generate(SimpleNamespace(mem_agent={"TASK": "nope"}), Sample(prompt="q?"), {}))
-
-
 UNSCORED = [
     ({"task": "ruler", "metric": "nope"}, "internal", "'nope'"),
     ({"task": "Raises", "ground_truth": []}, "internal", "ZeroDivisionError"),
-    ({"task": "Endless"}, "internal", "{'answer': nan}, expected finite numbers"),
     ({"task": "nope"}, "unknown_task", "TASK='nope': allowed"),
 ]
 
 
 @pytest.mark.parametrize("metadata,failure,message", UNSCORED)
-@pytest.mark.parametrize("of_another_hook", [False, True])
-def test_what_cannot_be_scored_fails_alone(metadata, failure, message, of_another_hook, own):
+def test_what_cannot_be_scored_fails_alone(metadata, failure, message, own):
     bad, good = ended("\\boxed{red}", **metadata), ended("\\boxed{red}")
-    if of_another_hook:
-        bad = foreign(response="\\boxed{red}", metadata=bad.metadata)
-    assert rewarded([bad, good], TASK=f"qa,{own}:Raises,{own}:Endless") == [0.0, 1.0]
+    assert rewarded([bad, good], TASK=f"qa,{own}:Raises") == [0.0, 1.0]
     assert bad.status is Sample.Status.FAILED and bad.reward == 0.0 and bad.remove_sample
     assert bad.loss_mask == [0] * bad.response_length and good.status is Sample.Status.COMPLETED
     record = Record.of(bad)
-    if not of_another_hook:
-        assert (record.outcome, record.failure) == ("failed", failure) and message in record.failure_message
-        assert len(record.turns) == 1 and record.reward_parts == {}
+    assert (record.outcome, record.failure) == ("failed", failure) and message in record.failure_message
 
 
 # --- before anything starts ------------------------------------------------------------------------------------------
@@ -222,7 +163,6 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("changes", "named"), REFUSED)
-def test_a_bad_class_is_refused_in_one_line_before_anything_starts(changes, named, own):
-    with pytest.raises(ConfigError) as error:
+def test_a_bad_class_is_refused_before_anything_starts(changes, named, own):
+    with pytest.raises(ConfigError, match=named):
         check_plugins(Config.from_mapping({name: value.replace("{own}", str(own)) for name, value in changes.items()}))
-    assert named in str(error.value) and "\n" not in str(error.value)

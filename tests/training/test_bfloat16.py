@@ -23,10 +23,9 @@ def trainer(model, dtype="bfloat16", **settings):
     return Trainer(make_config(model, train_dtype=dtype, **settings))
 
 
-@pytest.mark.parametrize("settings", [{}, {"lora_rank": 4}])
-def test_losses_and_gradients_are_those_of_float32_within_its_eight_bits(model, settings):
+def test_losses_and_gradients_are_those_of_float32_within_its_eight_bits(model):
     rows = make_rows(vocab=513)
-    exact, rounded = (trainer(model, dtype, **settings) for dtype in ("float32", "bfloat16"))
+    exact, rounded = (trainer(model, dtype) for dtype in ("float32", "bfloat16"))
     for one, other in zip(exact.log_probs(rows), rounded.log_probs(rows), strict=True):
         assert one == pytest.approx(other, abs=0.03)  # measured: at most 0.011
     for one, other in zip(train(exact, rows, 3), train(rounded, rows, 3), strict=True):
@@ -56,12 +55,9 @@ def test_a_resumed_run_goes_on_bit_for_bit_in_the_format_it_began_with(model, tm
 
 @pytest.mark.parametrize("given,began,parameters,rate,expected", [
     ("auto", "auto", 135_000_000, 5.0, "bfloat16"), ("auto", "auto", 135_000_000, 1.9, "float32"),
-    ("auto", "auto", 2_500_000, 5.0, "float32"),
-    ("auto", "bfloat16", 0, 1.0, "bfloat16"), ("float32", "bfloat16", 0, 1.0, "float32"),  # a run that continues
+    ("auto", "auto", 2_500_000, 5.0, "float32"), ("auto", "bfloat16", 0, 1.0, "bfloat16"),  # a run that continues
 ])
-def test_auto_is_bfloat16_for_large_models_where_it_is_twice_as_fast(
-    model, monkeypatch, given, began, parameters, rate, expected
-):
+def test_auto_is_twice_as_fast_on_a_large_model(model, monkeypatch, given, began, parameters, rate, expected):
     monkeypatch.setattr(precision, "parameter_count", lambda config: parameters)
     monkeypatch.setattr(precision, "product_rate", lambda dtype: rate if dtype == torch.bfloat16 else 1.0)
     settled = with_train_dtype(Config(train_dtype=given), model, began)

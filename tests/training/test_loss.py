@@ -74,9 +74,8 @@ def loss_and_gradient(rows, new, old, ref, config, ranks=1, max_tokens=10**6):
 
 
 @pytest.mark.parametrize("config", [TRAJECTORY, TOKEN], ids=["trajectory", "token"])
-@pytest.mark.parametrize("seed", range(2))
-def test_the_loss_is_its_definition(config, seed):
-    rows = a_step(seed)
+def test_the_loss_is_its_definition(config):
+    rows = a_step()
     new, old, ref = noise(rows, 1), noise(rows, 2), noise(rows, 3)
     loss, _, metrics = loss_and_gradient(rows, new, old, ref, config)
     assert loss == pytest.approx(golden(rows, new, old, ref, config), abs=1e-6)
@@ -94,15 +93,6 @@ def test_ranks_and_micro_batches_do_not_change_loss_or_gradient(config, ranks, m
     assert split_loss == pytest.approx(loss, abs=1e-6)
     torch.testing.assert_close(split_gradient, whole, atol=1e-7, rtol=0)
     assert split_metrics == pytest.approx(metrics, abs=1e-6)
-
-
-def test_a_fully_masked_trajectory_has_no_gradient_but_counts():
-    live = TrainRow([1, 1], 1, [1], [0.0], 1.0, 0, 1)
-    failed = TrainRow([1, 1], 1, [0], [0.0], 9.0, 1, 0)
-    zeros = [[0.0], [0.0]]
-    for config in (TRAJECTORY, TOKEN):
-        loss, slope, _ = loss_and_gradient([live, failed], zeros, zeros, zeros, config)
-        assert (loss, slope.tolist()) == (-0.5, [-0.5, 0.0])
 
 
 CLIPPED = [

@@ -13,7 +13,7 @@ from mem_agent.config import Config
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.training import rollouts, train
-from mem_agent.training.log import progress_line, read_metrics
+from mem_agent.training.log import read_metrics
 from mem_agent.training.rollouts import Rollouts
 from mem_agent.training.rows import TrainRow
 from mem_agent.training.trainer import Trainer
@@ -67,15 +67,11 @@ def test_a_solution_is_taught_after_the_prompt_of_rollouts(model, tmp_path, toke
     assert found.next_group == 5
     data = found.train_data
     texts = [tokenizer.decode(tokens) for tokens in data["tokens"]]
-    assert [next(q for q in ANSWERS if q in text) for text in texts] == [*list(ANSWERS)[1:], next(iter(ANSWERS))]
-    for text, length, mask, tokens in zip(
-        texts, data["response_lengths"], data["loss_masks"], data["tokens"], strict=True
-    ):
-        question = next(question for question in ANSWERS if question in text)
+    order = [*list(ANSWERS)[1:], next(iter(ANSWERS))]
+    for question, text, length, mask in zip(order, texts, data["response_lengths"], data["loss_masks"], strict=True):
         prompt, _, reply = text.partition("<|im_start|>assistant\n")
-        assert reply == f"It is \\boxed{{{ANSWERS[question]}}}<|im_end|>"
-        assert mask == [1] * length and tokenizer.decode(tokens[-length:]) == reply
-        assert prompt.startswith("<|im_start|>user\n") and "inside \\boxed{}" in prompt
+        assert question in prompt and reply == f"It is \\boxed{{{ANSWERS[question]}}}<|im_end|>"
+        assert mask == [1] * length and len(tokenizer.encode(reply)) == length
     assert not {"reward", "mixed_groups", "accuracy"} & found.metrics.keys()
     assert (found.metrics["trajectories"], found.metrics["failed"], found.metrics["rows"]) == (4, 0, 4)
 
@@ -128,27 +124,6 @@ def converted(config: Config) -> dict[str, torch.Tensor]:
     return dict(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).named_parameters())
 
 
-def test_the_first_loss_is_the_token_mean_of_the_replies(model, tmp_path, no_engines):
-    """By transformers, over a rollout of two steps, one row of which gives no reply."""
-    rows = [*SOLVED[:3], {"prompt": "Why?", "metadata": {}}]
-    config = run_of(model, tmp_path, rows, num_rollout=1, lr=0.0, global_batch_size=2, max_tokens_per_gpu=64)
-    train.train(config)
-    data = rollout_of(config).train_data
-    plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    steps = []
-    for start in (0, 2):
-        taken = []
-        for i in range(start, start + 2):
-            tokens, length = torch.tensor(data["tokens"][i]), data["response_lengths"][i]
-            with torch.no_grad():
-                scores = plain(tokens[None]).logits[0, -length - 1 : -1].log_softmax(-1)
-            chosen = scores.gather(1, tokens[-length:, None])[:, 0]
-            taken += [-value for value, live in zip(chosen.tolist(), data["loss_masks"][i], strict=True) if live]
-        steps.append(sum(taken) / len(taken))
-    [line] = read_metrics(config.save_path)
-    assert line["loss"] == pytest.approx(sum(steps) / 2, abs=1e-5) and line["failed"] == 1
-
-
 def test_a_step_whose_rows_all_failed_changes_nothing(model):
     trainer = Trainer(Config(hf_ckpt=str(model), loss="sft", weight_decay=0.1))
     before = trainer.export_hf()
@@ -161,10 +136,7 @@ def test_a_few_steps_teach_the_replies(model, tmp_path, tokenizer, no_engines):
     config = run_of(model, tmp_path, num_rollout=30)
     assert train.train(config, convert=True)
     lines = read_metrics(config.save_path)
-    assert len(lines) == 30 and lines[0]["loss"] > 4 and lines[-1]["loss"] < 0.1
-    assert "kl" not in lines[0] and lines[0]["tokens"] == sum(rollout_of(config).train_data["response_lengths"])
-    line = progress_line(0, 30, lines[0])
-    assert line.startswith("rollout 1/30 | turns 1.0 | ") and "reward" not in line and "kl" not in line
+    assert len(lines) == 30 and lines[0]["loss"] > 4 and lines[-1]["loss"] < 0.1 and "kl" not in lines[0]
     plain = AutoModelForCausalLM.from_pretrained(Path(config.save_path) / "hf" / "iter_0000029")
     for row in rollout_of(config).train_data["tokens"]:
         prompt, _, reply = tokenizer.decode(row).partition("assistant\n")
@@ -177,8 +149,7 @@ def test_a_resumed_run_is_the_unbroken_one_bit_for_bit(model, tmp_path, no_engin
     settings = {"save_interval": 2, "lr_warmup_steps": 5, "global_batch_size": 2}
     unbroken = run_of(model, tmp_path / "unbroken", num_rollout=4, **settings)
     train.train(unbroken, convert=True)
-    broken = run_of(model, tmp_path / "broken", num_rollout=2, **settings)
-    broken = broken.replace(train_data=unbroken.train_data)
+    broken = unbroken.replace(save_path=str(tmp_path / "broken"), num_rollout=2)
     train.train(broken)
     train.train(broken.replace(num_rollout=4), convert=True)
     assert exact(broken) == exact(unbroken)

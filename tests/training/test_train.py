@@ -12,7 +12,7 @@ from mem_agent.system.errors import MemAgentError
 from mem_agent.system.ports import free_ports
 from mem_agent.tests.helpers.fake_host import make_model
 from mem_agent.training.resume import Rollout
-from mem_agent.training.train import checked, learn, main, pocket_profile, train_rollouts
+from mem_agent.training.train import checked, learn, main, pocket_profile
 
 ROW = {"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}
 
@@ -29,10 +29,7 @@ REFUSED = [
     ({"HOST": "slime"}, "HOST=slime"), ({"TRAIN_DATA": ""}, "TRAIN_DATA"),
     ({"TRAIN_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl"),
     ({"TRAIN_DATA": "TMP/dev.jsonl"}, "dev.jsonl, line 1: metadata.task"),
-    ({"FULLY_ASYNC": "1"}, "FULLY_ASYNC"), ({"HOST_ARGS": "--x 1"}, "HOST_ARGS"),
-    ({"EVAL_INTERVAL": "5"}, "EVAL_INTERVAL=5"), ({"EVAL_DATA": "dev.jsonl"}, "EVAL_DATA='dev.jsonl'"),
-    ({"EVAL_DATA": "a/x.jsonl b/x.jsonl", "EVAL_INTERVAL": "5"}, "EVAL_DATA="),
-    ({"EVAL_DATA": "/nowhere.jsonl", "EVAL_INTERVAL": "5"}, "EVAL_DATA: /nowhere.jsonl"),
+    ({"FULLY_ASYNC": "1"}, "FULLY_ASYNC"), ({"EVAL_INTERVAL": "5"}, "EVAL_INTERVAL=5"),
     ({"EVAL_DATA": "TMP/train.jsonl@[9:]", "EVAL_INTERVAL": "5"}, "EVAL_DATA"),
     ({"LORA_RANK": "16", "TP": "2", "TRAIN_PROCS": "2"}, "LORA_RANK=16"),
     ({"HF_CKPT": "/nowhere"}, "HF_CKPT='/nowhere'"), ({"AGENT": "nope"}, "AGENT='nope'"),
@@ -43,9 +40,8 @@ REFUSED = [
 @pytest.mark.parametrize("env,message", REFUSED)
 def test_settings_that_nothing_could_come_of_are_refused(tmp_path, env, message):
     env = {name: value.replace("TMP", str(tmp_path)) for name, value in env.items()}
-    with pytest.raises(MemAgentError) as error:
+    with pytest.raises(MemAgentError, match=message):
         checked(Config.from_env(settings(tmp_path) | env))
-    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved_or_sent():
@@ -88,15 +84,6 @@ def test_a_run_that_goes_on_leaves_its_settings_as_they_were_resolved(tmp_path, 
         monkeypatch.delenv(name)
     monkeypatch.chdir("/")
     assert main(["--check", "--config", str(save / "mem_agent.yaml")]) == 0
-
-    def refuse(*_):
-        raise ConfigError("it ends here")
-
-    (save / "mem_agent.yaml").write_text("as it was")
-    monkeypatch.setattr("mem_agent.training.train.resume", refuse)
-    with pytest.raises(ConfigError, match="it ends here"):
-        train_rollouts(Config(save_path=str(save)), Source(left))
-    assert (save / "mem_agent.yaml").read_text() == "as it was"
 
 
 def test_the_pockets_chat_model_answers_while_the_run_lasts(monkeypatch):

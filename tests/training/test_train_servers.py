@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mem_agent.config import load_yaml
@@ -39,19 +40,6 @@ def finish(env: dict[str, str]) -> str:
     return done.stdout
 
 
-def processes_of(folder: Path) -> list[str]:
-    """Command lines of running processes that name ``folder``."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if str(folder) in line:
-            found.append(line)
-    return found
-
-
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     """Two rollouts in one go."""
@@ -63,7 +51,7 @@ def straight(tmp_path_factory):
 def test_two_steps_train_on_what_the_engines_sampled(straight):
     save, output = straight
     first, second = read_metrics(save)
-    assert first["trajectories"] == 16 and first["failed"] == 0 and first["stale"] == 0
+    assert first["trajectories"] == 16 and first["failed"] == 0
     assert first["rows"] == 64 and first["turns"] == 4
     assert first["rollout_log_prob_gap"] < 1e-4 and second["rollout_log_prob_gap"] < 1e-4
     assert first["kl"] == 0 and second["kl"] > 0 and first["grad_norm"] > 0
@@ -80,4 +68,5 @@ def test_two_data_parallel_processes_take_the_same_steps(straight, tmp_path):
         assert [two[k] for k in ("loss", "kl", "grad_norm")] == pytest.approx(
             [one[k] for k in ("loss", "kl", "grad_norm")], rel=1e-3, abs=1e-6
         )
-    assert processes_of(tmp_path) == []
+    left = [one.cmdline() for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(one.info["cmdline"])]
+    assert left == []

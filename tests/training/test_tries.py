@@ -5,13 +5,8 @@ from hypothesis import strategies as st
 
 from mem_agent.training.rows import TrainRow, optimizer_steps, rows_from_train_data
 from mem_agent.training.tries import (
-    Piece,
     build_trie,
-    cut_tries,
-    first_fit,
     rank_micro_batches,
-    sorted_by_prefix,
-    split_pieces,
     trie_tokens,
 )
 
@@ -102,38 +97,6 @@ def test_every_row_is_in_one_micro_batch_that_keeps_to_its_tokens_unless_it_is_o
         assert tokens_of_tries([rows[i] for i in batch]) <= budget or len(batch) == 1
 
 
-@settings(deadline=None)
-@given(ROWS, st.integers(1, 5))
-def test_pieces_fit_a_rank_and_ranks_differ_by_a_piece_at_most(rows, ranks):
-    pieces = cut_tries(rows, ranks, 10**6)
-    share = -(-tokens_of_tries(rows) // ranks)
-    for piece in pieces:
-        assert piece.tokens == tokens_of_tries([rows[i] for i in piece.rows])
-        mine = [rows[i] for i in piece.rows]
-        common = next(n for n in range(min(map(len, mine)), -1, -1) if len({tuple(row[:n]) for row in mine}) == 1)
-        assert piece.tokens - common <= share or len(piece.rows) == 1
-    totals = [sum(piece.tokens for piece in mine) for mine in split_pieces(pieces, ranks)]
-    assert max(totals) - min(totals) <= max((piece.tokens for piece in pieces), default=0)
-    assert all(totals) or len(pieces) < ranks
-
-
 def test_the_split_is_a_function_of_the_rows_alone():
     assert rank_micro_batches([[1, 2, 3], [1, 2, 4], [1, 2, 5, 6, 7], [8, 9]], 2, 100) == [[[0, 1, 2]], [[3]]]
     assert rank_micro_batches([[1] * 5, [2], [3] * 4, [4] * 2], 2, 6, share=False) == [[[0, 1]], [[2, 3]]]
-    assert first_fit([Piece((0,), 5), Piece((1,), 1), Piece((2,), 4), Piece((3,), 2)], 6) == [[0, 1], [2, 3]]
-
-
-def test_rows_are_sorted_as_numbers_and_share_whole_tokens():
-    # 257 and 258 have their high bytes in common, and no token.
-    rows = [[258, 7], [151_643], [257], [255, 1], [258, 263]]
-    assert sorted_by_prefix(rows) == ([3, 2, 0, 4, 1], [0, 0, 0, 1, 0])
-
-
-def test_siblings_stay_together_and_a_trie_is_cut_where_least_is_shared():
-    chunk_a, chunk_b = [1, *range(10, 20)], [1, *range(30, 40)]
-    rows = [chunk + [sibling] for sibling in (50, 51) for chunk in (chunk_a, chunk_b)]
-    assert trie_tokens(rows) == 1 + 2 * (10 + 2)
-    whole = cut_tries(rows, 1, 25)
-    halves = cut_tries(rows, 1, 24)
-    assert [(piece.rows, piece.tokens) for piece in whole] == [((0, 2, 1, 3), 25)]
-    assert [(piece.rows, piece.tokens) for piece in halves] == [((0, 2), 13), ((1, 3), 13)]
