@@ -52,8 +52,7 @@ from .checkpoints.hf_model import config_for_model, load_vocabulary, local_folde
 from .config import Config, ConfigError
 from .evaluation.baselines import OnePromptMode
 from .evaluation.endpoint import Api, EvalEndpoint, connect
-from .evaluation.jobs import Job, missing_jobs
-from .evaluation.keep_trajectories import KeptTrajectories
+from .evaluation.jobs import Job, KeptTrajectories, missing_jobs
 from .evaluation.questions import EvalError, EvalQuestion, as_asked
 from .evaluation.results import Row, lock_results, write_row
 from .evaluation.summary import Summary

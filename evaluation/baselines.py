@@ -73,12 +73,11 @@ class OnePromptMode:
     def __init__(self, args: SimpleNamespace, endpoint: EvalEndpoint) -> None:
         self._config: Config = args.mem_agent
         self._endpoint, self._vocabulary = endpoint, endpoint.vocabulary
-        mode = self._config.eval_mode.partition(":")[0]
-        self._found_by = EVAL_MODE.match(self._config.eval_mode) if mode == "rag" else None
+        self._mode = self._config.eval_mode.partition(":")[0]
         frame = chat_frame(self._vocabulary.tokenizer, self._config.mem_thinking, {})
         own = agent_class(self._config).own_prompts
         prompts = load_prompts(self._config.mem_layout, self._config.mem_prompts, own)
-        self._agent = BASELINES[mode](self._config, self._vocabulary, prompts, frame)
+        self._agent = BASELINES[self._mode](self._config, self._vocabulary, prompts, frame)
         self._documents = DocumentCache(self._vocabulary.encode_text)
         # One thread, so that the samples of a question find what the first of them retrieved.
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="retrieve")
@@ -94,20 +93,22 @@ class OnePromptMode:
         return write_record(sample, Record.of_trajectory(trajectory, evaluation=True), trajectory.answer, versions)
 
     def _retrieve(self, question: str, context: str) -> tuple[str, dict[str, float]]:
-        if self._found_by is None:
+        if self._mode == "direct":
             return context, {}
-        retriever, most = self._found_by["retriever"] or "bm25", int(self._found_by["most"] or 10)
+        found = EVAL_MODE.match(self._config.eval_mode)
+        assert found, "Config has checked it"
         passages = split_passages(context)
+        retriever, most = found["retriever"] or "bm25", int(found["most"] or 10)
         scores = scored(retriever, question, passages, self._config.trust_remote_code) if passages else np.empty(0)
-        chosen = sorted(int(i) for i in np.argsort(-scores, kind="stable")[:most])
+        chosen = sorted(np.argsort(-scores, kind="stable")[:most].tolist())
         return "\n\n".join(passages[i] for i in chosen), {"passages": len(passages), "retrieved": len(chosen)}
 
     async def _trajectory(self, question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Trajectory:
-        loop, encode = asyncio.get_running_loop(), self._vocabulary.encode_text
+        encode, limit = self._vocabulary.encode_text, self._endpoint.max_tokens or _UNLIMITED
+        loop = asyncio.get_running_loop()
         text, counts = await loop.run_in_executor(self._pool, self._retrieved, question.text, context)
         asked = Reading(encode(question.text.strip()), Chunks((), 0), encode(question.answer_prefix),
                         question.tokens_to_generate)
-        limit = self._endpoint.max_tokens or _UNLIMITED
         room = self._agent.room(limit, asked)
         if room < 1:
             raise TurnFailed(FailureKind.LONG_PROMPT, f"no room for a document in {limit} tokens")

@@ -28,7 +28,7 @@ together as well, as a binomial count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -39,8 +39,6 @@ RESAMPLES = 10_000
 CONFIDENCE = 0.95
 EXACT = 13
 """Differences whose 2^13 sign patterns are fewer than the patterns that would be drawn."""
-_DRAWN_AT_ONCE = 2_000_000
-"""Numbers in memory at a time."""
 
 Values = NDArray[np.float64]
 Q = TypeVar("Q", bound=Hashable)
@@ -89,8 +87,8 @@ def interval(
     rng = np.random.default_rng(seed)
     distinct, counts = np.unique(array, return_counts=True)
     share = counts / array.size
-    means = _drawn(lambda part: rng.multinomial(array.size, share, size=part) @ distinct, resamples, distinct.size)
-    low, high = np.quantile(means / array.size, [tail, 1 - tail])
+    means = rng.multinomial(array.size, share, size=resamples) @ distinct / array.size
+    low, high = np.quantile(means, [tail, 1 - tail])
     mean = float(array.mean())
     return Estimate(mean, min(mean, float(low)), max(mean, float(high)), array.size)  # equal, except for rounding
 
@@ -118,17 +116,11 @@ def sign_flip_p(differences: Values, rng: np.random.Generator) -> float:
         sums = (2.0 * patterns - 1.0) @ np.repeat(sizes, counts)
         return float(np.mean(np.abs(sums) >= found - _slack(found)))
     # A sum under random signs: of counts[i] differences of size sizes[i] a binomial number keeps its sign.
-    sums = _drawn(
-        lambda part: (2.0 * rng.binomial(counts, 0.5, (part, sizes.size)) - counts) @ sizes, RESAMPLES, sizes.size)
+    kept = rng.binomial(counts, 0.5, (RESAMPLES, sizes.size))
+    sums = (2.0 * kept - counts) @ sizes
     return float((1 + np.sum(np.abs(sums) >= found - _slack(found))) / (1 + sums.size))
 
 
 def _slack(found: float) -> float:
     """Sums and means of the same numbers in another order differ by rounding."""
     return 1e-9 * max(1.0, found)
-
-
-def _drawn(draw: Callable[[int], Values], draws: int, width: int) -> Values:
-    """``draws`` numbers, in parts small enough for the ``width`` numbers behind each to be in memory."""
-    most = max(1, _DRAWN_AT_ONCE // max(1, width))
-    return np.concatenate([draw(min(most, draws - start)) for start in range(0, draws, most)])

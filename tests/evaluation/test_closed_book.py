@@ -40,7 +40,7 @@ def raw(tmp_path):
 
 
 def ask(server, raw, output, *flags):
-    where = ["--url", server.url, "--model", "m", "--concurrency", "3"]
+    where = ["--url", server.url, "--model", "m"]
     return main(["--raw", str(raw), "--output", str(output), *where, *flags])
 
 
