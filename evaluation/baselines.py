@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -73,15 +72,15 @@ class OnePromptMode:
     def __init__(self, args: SimpleNamespace, endpoint: EvalEndpoint) -> None:
         self._config: Config = args.mem_agent
         self._endpoint, self._vocabulary = endpoint, endpoint.vocabulary
-        self._mode = self._config.eval_mode.partition(":")[0]
+        mode = self._config.eval_mode.partition(":")[0]
+        self._found_by = EVAL_MODE.match(self._config.eval_mode) if mode == "rag" else None
         frame = chat_frame(self._vocabulary.tokenizer, self._config.mem_thinking, {})
         own = agent_class(self._config).own_prompts
         prompts = load_prompts(self._config.mem_layout, self._config.mem_prompts, own)
-        self._agent = BASELINES[self._mode](self._config, self._vocabulary, prompts, frame)
+        self._agent = BASELINES[mode](self._config, self._vocabulary, prompts, frame)
         self._documents = DocumentCache(self._vocabulary.encode_text)
-        # One thread, so that the samples of a question find what the first of them retrieved.
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="retrieve")
-        self._retrieved = lru_cache(maxsize=1024)(self._retrieve)
+        # One at a time, so that the samples of a question find what the first of them retrieved.
+        self._retrieving, self._retrieved = asyncio.Lock(), lru_cache(maxsize=1024)(self._retrieve)
 
     async def __call__(self, question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Sample:
         sample = Sample(prompt=question.text, metadata=question.metadata)
@@ -93,20 +92,17 @@ class OnePromptMode:
         return write_record(sample, Record.of_trajectory(trajectory, evaluation=True), trajectory.answer, versions)
 
     def _retrieve(self, question: str, context: str) -> tuple[str, dict[str, float]]:
-        if self._mode == "direct":
+        if self._found_by is None:
             return context, {}
-        found = EVAL_MODE.match(self._config.eval_mode)
-        assert found, "Config has checked it"
-        passages = split_passages(context)
-        retriever, most = found["retriever"] or "bm25", int(found["most"] or 10)
-        scores = scored(retriever, question, passages, self._config.trust_remote_code) if passages else np.empty(0)
-        chosen = sorted(np.argsort(-scores, kind="stable")[:most].tolist())
+        retriever, most, passages = self._found_by["retriever"], self._found_by["most"], split_passages(context)
+        scores = scored(retriever or "bm25", question, passages, self._config.trust_remote_code) if passages else ()
+        chosen = sorted(np.argsort(-np.array(scores), kind="stable")[: int(most or 10)].tolist())
         return "\n\n".join(passages[i] for i in chosen), {"passages": len(passages), "retrieved": len(chosen)}
 
     async def _trajectory(self, question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Trajectory:
         encode, limit = self._vocabulary.encode_text, self._endpoint.max_tokens or _UNLIMITED
-        loop = asyncio.get_running_loop()
-        text, counts = await loop.run_in_executor(self._pool, self._retrieved, question.text, context)
+        async with self._retrieving:
+            text, counts = await asyncio.to_thread(self._retrieved, question.text, context)
         asked = Reading(encode(question.text.strip()), Chunks((), 0), encode(question.answer_prefix),
                         question.tokens_to_generate)
         room = self._agent.room(limit, asked)
