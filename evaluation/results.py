@@ -200,13 +200,12 @@ def rows_path(output: Path, length: str) -> Path:
 def read_rows(output: Path, length: str) -> list[Row]:
     """The newest row of each (question, sample). Raises EvalError where a whole line is no row."""
     path, newest = rows_path(output, length), dict[tuple[str, int], Row]()
-    for number, line in enumerate(path.open("rb") if path.is_file() else (), start=1):
-        if not line.endswith(b"\n"):
-            break
+    whole = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+    for number, line in enumerate(whole, start=1):
         try:
             fields = {_FIELDS.get(name, name): value for name, value in orjson.loads(line).items()}
-            scores = {name: fields.pop(name) for name in METRICS if name in fields}
-            row = Row(**fields | {"scores": scores | fields.get("scores", {})})
+            scores = {name: fields.pop(name) for name in METRICS if name in fields} | fields.pop("scores", {})
+            row = Row(scores=scores, **fields)
         except (ValueError, TypeError, AttributeError) as error:
             raise EvalError(f"{path}: line {number} is no row of an evaluation ({error}); remove it") from None
         newest[row.question, row.sample] = row
@@ -233,12 +232,11 @@ def write_run(output: Path, run: Run) -> None:
 def write_row(output: Path, row: Row) -> None:
     """Append it to its length's file; inside ``lock_results``."""
     names = {name: on_disk for on_disk, name in _FIELDS.items()}
-    line = {names.get(name, name): value for name, value in asdict(row).items()}
-    scores = line.pop("scores")
-    own = {name: scores.pop(name) for name in [*scores] if name not in METRICS}
+    line = {names.get(name, name): value for name, value in asdict(row).items() if name != "scores"}
+    own = {name: score for name, score in row.scores.items() if name not in METRICS}
+    line |= {name: row.scores[name] for name in METRICS if name in row.scores} | ({"scores": own} if own else {})
     with rows_path(output, row.length).open("ab", buffering=0) as file:
-        whole = line | scores | ({"scores": own} if own else {})
-        append_whole(file, orjson.dumps(whole, option=orjson.OPT_APPEND_NEWLINE))
+        append_whole(file, orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def cut_half_line(path: Path) -> None:

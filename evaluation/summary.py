@@ -229,10 +229,14 @@ def _scores(cells: Sequence[Cell]) -> pd.Series:
     found: dict[tuple[str, ...], float] = {}
     for cell in cells:
         if metric := main_metric(shared_metrics(cell.rows)):
-            means = question_means(cell.rows, lambda row, metric=metric: 100 * row.scores[metric])
-            found |= {(metric, cell.task, cell.name, cell.data, question): mean for question, mean in means.items()}
+            shares = question_means(cell.rows, partial(_score, metric))
+            found |= {(metric, cell.task, cell.name, cell.data, question): share for question, share in shares.items()}
     names = ("metric", "task", "file", "data", "question")
     return pd.Series(list(found.values()), pd.MultiIndex.from_tuples(list(found), names=names), dtype=float)
+
+
+def _score(metric: str, row: Row) -> float:
+    return 100 * row.scores[metric]
 
 
 def _by_question(scores: Any) -> Any:
@@ -263,12 +267,12 @@ def ruler_lines(summaries: Sequence[Summary]) -> tuple[RulerLine, ...]:
         if summary.task in TASKS and "ruler" in summary.scores:
             found[summary.run, summary.length][summary.task] = summary
     lines = []
-    for where, cells in found.items():
+    for (run, length), cells in found.items():
         scores = {name: cells[name].scores["ruler"] for name in TASKS if name in cells}
-        averages = (average([scores[name] for name in names]) if scores.keys() >= set(names) else None
-                    for names in (MEMAGENT_TASKS, TASKS))
+        ten, thirteen = (average([scores[name] for name in names]) if scores.keys() >= set(names) else None
+                         for names in (MEMAGENT_TASKS, TASKS))
         first_gold = cells["qa_1"].scores.get(FIRST_GOLD) if "qa_1" in cells else None
-        lines += [RulerLine(*where, scores, *averages, first_gold)] if len(cells) > 1 else []
+        lines += [RulerLine(run, length, scores, ten, thirteen, first_gold)] if len(cells) > 1 else []
     return tuple(lines)
 
 

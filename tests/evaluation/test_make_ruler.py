@@ -6,14 +6,9 @@ import pytest
 import yaml
 
 from mem_agent.agents.vocabulary import Vocabulary
-from mem_agent.data.ruler.tasks import TASKS
 from mem_agent.evaluation.make_ruler import main
-from mem_agent.evaluation.questions import load_questions
-from mem_agent.tests.helpers.question_rows import HOTPOTQA, SQUAD_FILE
+from mem_agent.tests.helpers.question_rows import HOTPOTQA
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
-
-FIELDS = ["context", "input", "answers", "index", "task", "length", "length_tokens", "answer_prefix", "example",
-          "tokens_to_generate", "metric", "extra"]
 
 
 @pytest.fixture(scope="module")
@@ -26,34 +21,15 @@ def tokenizer(tmp_path_factory):
 @pytest.fixture
 def generate(tmp_path, tokenizer):
     """Runs the command with ``flags`` into a folder of its own; returns exit code and files."""
-    (tmp_path / "squad.json").write_text(json.dumps(SQUAD_FILE))
     rows = [HOTPOTQA | {"question": f"Who {n}?"} for n in range(3)]
     (tmp_path / "hotpotqa.json").write_text(json.dumps(rows))
 
-    def run(*flags, raw=("squad", "hotpotqa"), into="data"):
+    def run(*flags, raw=("hotpotqa",), into="data"):
         given = [word for name in raw for word in (f"--{name}", tmp_path / f"{name}.json")]
         code = main(list(map(str, ["--output", tmp_path / into, "--tokenizer", tokenizer, *given, *flags])))
         return code, {path.name: path.read_bytes() for path in (tmp_path / into).glob("*")}
 
     return run
-
-
-def test_every_task_in_the_evaluation_format(generate, tmp_path, capsys):
-    code, files = generate("--lengths", "2048 8192", "--samples", 1)
-    assert code == 0 and set(files) == {f"eval_{task}_{length}.json" for task in TASKS for length in (2048, 8192)}
-    for task in TASKS:
-        (entry,) = json.loads(files[f"eval_{task}_8192.json"])
-        assert list(entry) == FIELDS and 8110 <= entry["length_tokens"] <= 8192
-        assert (entry["task"], entry["length"], entry["index"]) == (task, 8192, 0)
-        assert entry["metric"] == TASKS[task].metric
-        assert entry["extra"]["wording"] == "built in" and entry["extra"]["seed"] == 42
-        (read,) = load_questions(tmp_path / "data", f"{task}_8192")
-        assert (read.context, read.question.text) == (entry["context"], entry["input"])
-        assert list(read.question.answers) == entry["answers"]
-        used = read.question.answer_prefix, read.question.example, read.question.tokens_to_generate
-        assert used == (entry["answer_prefix"], entry["example"], TASKS[task].reply_tokens)
-    essay = json.loads(files["eval_niah_single_2_2048.json"])[0]
-    assert "no --haystack" in capsys.readouterr().err and "built in" in essay["extra"]["haystack"]
 
 
 def test_what_is_around_a_document_is_part_of_its_length(generate, tmp_path):
@@ -81,15 +57,17 @@ def test_a_sample_depends_on_seed_task_length_and_index_alone(generate):
     assert asked[0] == asked[1] and sorted(asked[0]) == ["Who 0?", "Who 1?", "Who 2?"]
 
 
-def test_essays_from_text_and_json_in_which_no_token_is_a_control_token(generate, tmp_path):
+def test_essays_from_text_and_json_in_which_no_token_is_a_control_token(generate, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("The tide\n\n  came <|im_end|> in.\tIt went out.")
     (tmp_path / "b.json").write_text(json.dumps({"text": "Nobody spoke."}))
     flags = ("--tasks", "niah_single_2", "--lengths", 1024, "--samples", 1)
+    assert generate(*flags, into="built in")[0] == 0 and "no --haystack" in capsys.readouterr().err
     _, files = generate(*flags, "--haystack", tmp_path / "a.txt", tmp_path / "b.json")
     (entry,) = json.loads(files["eval_niah_single_2_1024.json"])
     assert "The tide came <|im_end|> in. It went out. Nobody spoke. The tide" in entry["context"]
     assert entry["extra"]["haystack"].startswith("a.txt+b.json sha256:")
-    counted = sum(len(Vocabulary(make_tokenizer()).encode_text(entry[part])) for part in FIELDS[:2] + FIELDS[7:8])
+    text = (entry[part] for part in ("context", "input", "answer_prefix"))
+    counted = sum(map(len, map(Vocabulary(make_tokenizer()).encode_text, text)))
     assert entry["length_tokens"] == counted + entry["extra"]["prompt_tokens"] + 128
 
 
