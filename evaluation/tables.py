@@ -105,7 +105,8 @@ def comparison(first: Path, second: Path) -> str:
     Raises:
         EvalError: they have no question in common, or the data of a length differ.
     """
-    base, run = read_results([first, second])
+    results = read_results([first, second])
+    base, run = results[0], results[-1]
     known = {cell.name: cell.data for cell in base.cells}
     for cell in run.cells:
         if known.get(cell.name, cell.data) != cell.data:
