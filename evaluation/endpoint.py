@@ -11,9 +11,9 @@ one token on each API and takes the first that gives one, the exact ones first::
 
     generate -> HTTP 404, completions -> HTTP 200, but no reply, chat -> a reply      so: chat
 
-Agents hand over token ids. For ``chat`` they are decoded and the local chat template is taken off, since the server
-puts its own around the message. Text that comes back is tokenised again: good enough to be carried as a memory or
-scored, but it has no log-probs, so it never trains.
+Agents hand over token ids. For ``chat`` they are decoded, and the tokenizer's beginning of text and the local chat
+template are taken off, since the server puts its own around the message. Text that comes back is tokenised again: good
+enough to be carried as a memory or scored, but it has no log-probs, so it never trains.
 
 Thinking is the same on every API: ``<think>`` and ``</think>`` become the control tokens that they are, so a reply
 that never closes its thinking leaves neither memory nor answer::

@@ -95,7 +95,7 @@ def summarise(run: str, cell: Cell) -> Summary:
     tokens, gold = (_estimates(ended, partial(_by_range, *what)) for what in (("tokens", 1), ("gold", 100)))
     answers: dict[str, list[float]] = defaultdict(list)
     for row in cell.rows:
-        answers[row.question] += [row.scores[metrics[0]]] if metrics else []
+        answers[row.question] += [row.scores[metric] for metric in [main_metric(metrics)] if metric]
     samples = max(map(len, answers.values()), default=1)
     several = [*answers.values()] if samples > 1 else []
     return Summary(

@@ -22,21 +22,17 @@ import random
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from ..agents import build_agent
-from ..agents.documents import split_chunks
 from ..agents.gated import FINISH, SKIP, UPDATE
-from ..agents.interface import Reading
 from ..agents.parallel import BETWEEN
 from ..agents.prompts import chat_frame, compile_template, load_prompts
-from ..agents.records import Generation, StopReason
 from ..agents.vocabulary import Vocabulary
 from ..checkpoints.hf_folder import save_weights
 from ..config import Config
@@ -49,33 +45,21 @@ STARTS = {"look-up": "start", "two-hop": "two_hop_start", "sifter": "sifter_star
 """The folder of each task's shipped start."""
 
 Row = tuple[list[int], list[int]]
-Reply = Callable[[str, str, str], str]
-"""A turn's reply by its chunk (empty in the last turn), the memory and the whole prompt."""
+Turn = tuple[str, str, dict[str, str]]
+"""The name of a template, the reply, and the texts of its slots."""
 NONE = "none"
 """What a turn replies when there is nothing to keep; the same text as the ``empty_memory`` marker."""
 _FACT = re.compile(rf"\b({'|'.join(task.NAMES)}) (\w+)")
 _POINTER = re.compile(rf"\b{task.POINTER} (\w+)")
 
 
-class Rows:
-    """Runs an agent on given replies."""
-
-    def __init__(self, tokenizer: Any, config: Config) -> None:
-        self._vocabulary, self._end = Vocabulary(tokenizer), tokenizer.eos_token_id
-        self._agent, self._chunk_tokens = build_agent(config, self._vocabulary, {}), config.mem_chunk_tokens
-
-    def of(self, question: str, context: str, reply: Reply) -> Iterator[Row]:
-        """The turns of one trajectory."""
-        encode, decode = self._vocabulary.encode_text, self._vocabulary.decode
-        document = split_chunks(encode(context), self._chunk_tokens, None)
-        state = self._agent.start(Reading(encode(question), document))
-        while requests := self._agent.requests(state):
-            (request,) = requests
-            section = decode(document.chunks[request.section.number]) if request.section else ""
-            memory = decode(self._agent.memory(state)) or NONE
-            ids = [*encode(reply(section, memory, decode(request.prompt_ids))), self._end]
-            yield request.prompt_ids, ids
-            state = self._agent.advance(state, [Generation(ids, [0.0] * len(ids), StopReason.STOP)])
+def rows(tokenizer: Any, prompts: Mapping[str, str], turns: Iterator[Turn]) -> Iterator[Row]:
+    """The turns in token ids, as the agents put them together."""
+    vocabulary, frame = Vocabulary(tokenizer), chat_frame(tokenizer, False, {})
+    template = cache(lambda name: compile_template(prompts[name], frame, vocabulary))
+    for name, reply, slots in turns:
+        prompt = template(name).fill({slot: vocabulary.encode_text(text) for slot, text in slots.items()})
+        yield prompt, [*vocabulary.encode_text(reply), tokenizer.eos_token_id]
 
 
 def _facts(text: str) -> dict[str, str]:
@@ -89,7 +73,6 @@ def _thing(fact: str) -> str:
 
 # --- look-up --------------------------------------------------------------------------------------------------------
 
-PROMPTS = str(FOLDER / "prompts.yaml")
 RECITE = "Which each?"
 """The question of the recital drill."""
 GOOD, DISTRACTOR = 0.55, 0.28
@@ -97,18 +80,6 @@ GOOD, DISTRACTOR = 0.55, 0.28
 fact in the last, middle or first of three chunks a trajectory succeeds with GOOD, its square or its cube."""
 FINISHES, HASTY = 0.35, 0.06
 """How often a mixed gated turn ends the reading, with the asked fact in its memory and without it."""
-Turn = tuple[str, str, dict[str, str]]
-"""A template of ``prompts.yaml``, the reply, and the texts of its slots."""
-
-
-def look_up_rows(tokenizer: Any, turns: Iterator[Turn]) -> Iterator[Row]:
-    vocabulary = Vocabulary(tokenizer)
-    frame, prompts = chat_frame(tokenizer, False, {}), load_prompts("section_first", PROMPTS)
-    templates = {name: compile_template(prompts[name], frame, vocabulary)
-                 for name in ("memory", "gated", "merge", "final")}
-    for name, reply, slots in turns:
-        prompt = templates[name].fill({slot: vocabulary.encode_text(text) for slot, text in slots.items()})
-        yield prompt, [*vocabulary.encode_text(reply), tokenizer.eos_token_id]
 
 
 def look_up_ability(seed: int) -> Iterator[Turn]:
@@ -224,16 +195,13 @@ def _by_habit(rng: random.Random, name: str, section: str, memory: str) -> str:
 
 # --- two hops -------------------------------------------------------------------------------------------------------
 
-TWO_HOP_PROMPTS = str(FOLDER / "two_hop.yaml")
 TWO_HOP_GOOD = 0.6
 """The share of good turns in the mix."""
-REPLY_TOKENS = {"memagent": 10, "rememr1": 24}
-"""A memory turn's; tags take 14 of the second."""
 KEPT = 3
 """Facts that MemAgent's memory holds beside the pointer."""
 
 
-def two_hop_rows(agent: str, tokenizer: Any, seed: int, good: float) -> Iterator[Row]:
+def two_hop_turns(agent: str, seed: int, good: float) -> Iterator[Turn]:
     """Turns of trajectories, each good with probability ``good``.
 
     A good reply to a chunk with facts keeps them (``memagent``: the newest that fit beside older ones); to the chunk
@@ -241,26 +209,26 @@ def two_hop_rows(agent: str, tokenizer: Any, seed: int, good: float) -> Iterator
     the thing in a box. So every reply is a copy or a look-up of one hop, and reinforcement learning is left with when
     to do which. A turn that is not good keeps nothing and asks for nothing.
     """
-    rng = random.Random(f"two-hop-rows:{seed}")
-    rows = Rows(tokenizer, Config(agent=agent, mem_prompts=TWO_HOP_PROMPTS, mem_max_memory=REPLY_TOKENS[agent],
-                                  mem_chunk_tokens=task.TWO_HOP_CHUNK_TOKENS, mem_max_final=12))
+    rng, recalls = random.Random(f"two-hop-rows:{seed}"), agent == "rememr1"
     while True:
-        example = task.draw_two_hop(rng)
-        yield from rows.of(example.question, example.context, partial(two_hop_reply, agent, rng, good))
-
-
-def two_hop_reply(agent: str, rng: random.Random, good: float, section: str, memory: str, prompt: str) -> str:
-    if not section:
-        kind = ([NONE] + _POINTER.findall(memory))[-1]
-        return f"{kind} \\boxed{{{_thing(_facts(prompt).get(kind, NONE))}}}"
-    right, asked = rng.random() < good, _POINTER.findall(section)
-    facts = _facts(section) | (_facts(memory) if agent == "memagent" else {})
-    kept = [*list(facts.values())[:KEPT], *(f"{task.POINTER} {kind}" for kind in asked)]
-    reply = " ".join(kept) if right else NONE
-    if agent == "memagent":
-        return reply
-    recall = f"<recall>{asked[0]}</recall>" if asked and right else ""
-    return f"<update>{reply}</update>{recall}"
+        example, memories = task.draw_two_hop(rng), [NONE]
+        slots = {"problem": example.question, "recalled": NONE}
+        for section in example.sections:
+            right, asked = rng.random() < good, _POINTER.findall(section)
+            facts = _facts(section) | ({} if recalls else _facts(memories[-1]))
+            kept = [*list(facts.values())[:KEPT], *(f"{task.POINTER} {kind}" for kind in asked)]
+            reply = memory = " ".join(kept) if right else NONE
+            if recalls:
+                reply = f"<update>{memory}</update>" + "".join(f"<recall>{kind}</recall>" for kind in asked if right)
+            turn = slots | {"section": section, "memory": memories[-1]}
+            yield "revisit" if recalls else "memory", reply, turn
+            memories.append(memory)
+        kind = ([NONE] + _POINTER.findall(memories[-1]))[-1]
+        if recalls:
+            slots["recalled"] = next((memory for memory in memories if kind in _facts(memory)), NONE)
+        found = _facts(f"{slots['recalled']} {memories[-1]}").get(kind, NONE)
+        answer = f"{kind} \\boxed{{{_thing(found)}}}"
+        yield "revisit_final" if recalls else "final", answer, slots | {"memory": memories[-1]}
 
 
 # --- sifter ---------------------------------------------------------------------------------------------------------
@@ -272,19 +240,17 @@ HABITS = {_WAY.RIGHT: 0.02, _WAY.FIRST: 0.10, _WAY.OTHERS: 0.35, _WAY.NEWEST: 0.
 """Those in the mix: the second stage moves only which way a reply begins with. Most look at half of the question or
 are in no order, and the gold session comes first about as often as by chance."""
 RECITALS = 0.4
-SIFTER = Config(agent="chat", task="qa", mem_max_question=64, mem_max_final=24)
 
 
-def sifter_rows(tokenizer: Any, seed: int, mixed: bool) -> Iterator[Row]:
+def sifter_turns(seed: int, mixed: bool) -> Iterator[Turn]:
     """Rankings of eight sessions in ways drawn by HABITS; in the ability stage of four to eight, and recitals."""
-    rng, rows = random.Random(f"sifter-{'mixed' if mixed else 'ability'}:{seed}"), Rows(tokenizer, SIFTER)
+    rng = random.Random(f"sifter-{'mixed' if mixed else 'ability'}:{seed}")
     shares, fewest, recitals = (HABITS, sifter.SESSIONS, 0.0) if mixed else (ABILITY, 4, RECITALS)
     while True:
         recital = rng.random() < recitals
         history = sifter.draw_history(rng, sifter.SESSIONS if recital else rng.randint(fewest, sifter.SESSIONS))
         (way,) = rng.choices(list(shares), list(shares.values()))
-        text = _recited(history, rng) if recital else history.reply(way, rng)
-        yield from rows.of(history.prompt(), "", lambda *_, text=text: text)
+        yield "rank", _recited(history, rng) if recital else history.reply(way, rng), {"problem": history.prompt()}
 
 
 def _recited(history: sifter.History, rng: random.Random) -> str:
@@ -297,13 +263,15 @@ def _recited(history: sifter.History, rng: random.Random) -> str:
 
 
 def rows_of(name: str, tokenizer: Any, seed: int, mixed: bool) -> Iterator[Row]:
-    if name == "sifter":
-        return sifter_rows(tokenizer, seed, mixed)
+    if name == "sifter":  # AGENT=chat: the message alone
+        return rows(tokenizer, {"rank": "{problem}"}, sifter_turns(seed, mixed))
     if name == "look-up":
-        return look_up_rows(tokenizer, look_up_mixed(seed) if mixed else look_up_ability(seed))
+        turns = look_up_mixed(seed) if mixed else look_up_ability(seed)
+        return rows(tokenizer, load_prompts("section_first", str(FOLDER / "prompts.yaml")), turns)
     # Turns of both agents by turns, so that one start serves them.
-    streams = [two_hop_rows(agent, tokenizer, seed, TWO_HOP_GOOD if mixed else 1.0) for agent in REPLY_TOKENS]
-    return itertools.chain.from_iterable(zip(*streams, strict=True))
+    streams = [two_hop_turns(agent, seed, TWO_HOP_GOOD if mixed else 1.0) for agent in ("memagent", "rememr1")]
+    turns = itertools.chain.from_iterable(zip(*streams, strict=True))
+    return rows(tokenizer, load_prompts("section_first", str(FOLDER / "two_hop.yaml")), turns)
 
 
 def save_initial(folder: Path, seed: int) -> None:

@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 from mem_agent.agents import build_agent
 from mem_agent.agents.documents import Chunks
 from mem_agent.agents.interface import Reading
+from mem_agent.agents.prompts import load_prompts
 from mem_agent.agents.records import Generation, StopReason
 from mem_agent.agents.rememr1 import read_reply
 from mem_agent.agents.vocabulary import Vocabulary
@@ -21,7 +22,7 @@ from mem_agent.hooks.task_row import question_of
 from mem_agent.pocket import task, warmup
 from mem_agent.pocket.prepare import LENGTHS, prepare
 from mem_agent.pocket.task import LINE_TOKENS, STATED, STATING, THINGS, make_examples, two_hop_examples
-from mem_agent.pocket.warmup import FOLDER, PROMPTS, REPLY_TOKENS, STARTS, look_up_rows, rows_of, two_hop_rows
+from mem_agent.pocket.warmup import FOLDER, STARTS, rows, rows_of, two_hop_turns
 
 TRAIN_FILES = {"look-up": "86ad9d2ddf969d1e", "two-hop": "5a1116c3fa02f9da"}
 """The beginning of SHA-256 of ``train.jsonl`` of seed 1: published figures are of these documents."""
@@ -43,8 +44,8 @@ def test_files_are_those_of_published_figures_and_evaluation_is_never_trained_on
     prepare(tmp_path, 1, name)
     assert hashlib.sha256((tmp_path / "train.jsonl").read_bytes()).hexdigest()[:16] == TRAIN_FILES[name]
     source = DataSource(tmp_path / "train.jsonl", 1)
-    rows = [source.row(number) for number in range(len(source))]
-    trained = {(row.metadata.get("context", ""), question_of(row)) for row in rows}
+    read = [source.row(number) for number in range(len(source))]
+    trained = {(row.metadata.get("context", ""), question_of(row)) for row in read}
     for length in LENGTHS[name]:
         held_out = {(entry.context, entry.question.text) for entry in load_questions(tmp_path, length)}
         assert held_out and not trained & held_out
@@ -53,9 +54,9 @@ def test_files_are_those_of_published_figures_and_evaluation_is_never_trained_on
 @pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize("name", STARTS)
 def test_rows_are_those_that_the_shipped_weights_were_made_of(name, mixed, tokenizers):
-    rows = [(list(prompt), list(reply)) for prompt, reply in
+    made = [(list(prompt), list(reply)) for prompt, reply in
             itertools.islice(rows_of(name, tokenizers[name], 1, mixed), 300)]
-    assert hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16] == STREAMS[name, mixed]
+    assert hashlib.sha256(json.dumps(made).encode()).hexdigest()[:16] == STREAMS[name, mixed]
 
 
 def test_a_start_is_made_in_two_stages(tmp_path, monkeypatch):
@@ -84,21 +85,29 @@ def test_the_answer_stands_once_and_in_every_chunk_alike():
     assert set(chunks) == {0, 1, 2} and min(chunks.values()) > 160
 
 
-@pytest.mark.parametrize("agent,turn", [("memagent", "memory"), ("gated", "gated"), ("parallel", "merge")])
-def test_rows_are_the_prompts_that_the_agents_build(agent, turn, tokenizers):
+NONE = {"memory": "none", "recalled": "none"}
+
+
+@pytest.mark.parametrize("name,agent,turn,shown", [
+    ("look-up", "memagent", "memory", NONE), ("look-up", "gated", "gated", NONE),
+    ("look-up", "parallel", "merge", NONE | {"notes": "metal gold\n\ncity Rome"}),
+    ("two-hop", "memagent", "memory", NONE), ("two-hop", "rememr1", "revisit", NONE), ("sifter", "chat", "rank", {}),
+])
+def test_rows_are_the_prompts_that_the_agents_build(name, agent, turn, shown, tokenizers):
     """Or the ability learned would be another one."""
-    vocabulary, example = Vocabulary(tokenizers["look-up"]), next(make_examples(1, 1))
-    reader = build_agent(Config(agent=agent, mem_max_memory=8, mem_prompts=PROMPTS), vocabulary, {})
+    vocabulary, example = Vocabulary(tokenizers[name]), next(make_examples(1, 1))
     encode = vocabulary.encode_text
+    wording = {"look-up": "prompts.yaml", "two-hop": "two_hop.yaml"}.get(name)
+    path = str(FOLDER / wording) if wording else ""
+    reader = build_agent(Config(agent=agent, mem_max_memory=8, mem_prompts=path), vocabulary, {})
     state = reader.start(Reading(encode(example.question), Chunks(tuple(map(encode, example.sections)), 0)))
-    slots = {"problem": example.question, "memory": "none"}
     if turn == "merge":
         notes = [encode(text) for text in ("metal gold", "none", "city Rome")]
         state = reader.advance(state, [Generation(ids, [0.0] * len(ids), StopReason.STOP) for ids in notes])
-        (made,) = look_up_rows(tokenizers["look-up"], [(turn, "", slots | {"notes": "metal gold\n\ncity Rome"})])
-    else:
-        (made,) = look_up_rows(tokenizers["look-up"], [(turn, "", slots | {"section": example.sections[0]})])
-    assert reader.requests(state)[0].prompt_ids == made[0]
+    slots = shown | {"problem": example.question, "section": example.sections[0]}
+    prompts = load_prompts("section_first", path) if path else {"rank": "{problem}"}
+    ((prompt, _),) = rows(tokenizers[name], prompts, iter([(turn, "", slots)]))
+    assert reader.requests(state)[0].prompt_ids == prompt
 
 
 # --- two hops -------------------------------------------------------------------------------------------------------
@@ -124,13 +133,12 @@ def test_the_answer_follows_from_pointer_and_fact_alone_and_neither_can_be_guess
     ("rememr1", 0.0, 0.0, 0.0), ("memagent", 0.0, 0.0, 0.0),
 ])
 def test_a_perfect_reader_needs_the_recall(agent, good, least, most, tokenizers, monkeypatch):
-    tokenizer, draw, drawn = tokenizers["two-hop"], task.draw_two_hop, []
+    encode, draw, drawn = Vocabulary(tokenizers["two-hop"]).encode_text, task.draw_two_hop, []
     monkeypatch.setattr(task, "draw_two_hop", lambda rng: drawn.append(draw(rng)) or drawn[-1])
-    rows, right = two_hop_rows(agent, tokenizer, 6, good), 0
+    turns, right = two_hop_turns(agent, 6, good), 0
     for _ in range(50):
-        turns = list(itertools.islice(rows, STATING + 2))
-        replies = [tokenizer.decode(ids, skip_special_tokens=True) for _, ids in turns]
-        assert all(len(ids) <= REPLY_TOKENS[agent] + 1 for _, ids in turns[:-1])
-        assert agent == "memagent" or all(read_reply(reply).good for reply in replies[:-1])
-        right += f"boxed{{{drawn[-1].answer}}}" in replies[-1]
+        *replies, answer = [reply for _, reply, _ in itertools.islice(turns, STATING + 2)]
+        assert all(len(encode(reply)) <= {"memagent": 10, "rememr1": 24}[agent] for reply in replies)
+        assert agent == "memagent" or all(read_reply(reply).good for reply in replies)
+        right += f"boxed{{{drawn[-1].answer}}}" in answer
     assert len(drawn) == 50 and least <= right / 50 <= most

@@ -14,16 +14,19 @@ from mem_agent.agents import build_agent
 from mem_agent.agents.documents import Chunks
 from mem_agent.agents.interface import Reading
 from mem_agent.agents.vocabulary import Vocabulary
+from mem_agent.config import Config
 from mem_agent.data.document_store import DocumentStore, store_folder
 from mem_agent.pocket.frozen_chat import UNKNOWN, answer_to
 from mem_agent.pocket.prepare import EVAL_SEED, FIRST_TRAIN_SEED, prepare
 from mem_agent.pocket.sifter import PROMPTS, SESSION_TOKENS, SESSIONS, Way, histories, stored
-from mem_agent.pocket.warmup import FOLDER, HABITS, SIFTER, rows_of
+from mem_agent.pocket.warmup import FOLDER, HABITS, rows_of
 from mem_agent.sessions.ranking import strict_ranking
 from mem_agent.sessions.records import Language
 from mem_agent.sessions.wording import load_wording, render_history, render_session
 
 START = FOLDER / "sifter_start"
+CHAT = Config(agent="chat", task="qa", mem_max_question=64, mem_max_final=24)
+"""As recipes/sifter.env."""
 
 
 @pytest.mark.parametrize("way", Way)
@@ -88,7 +91,7 @@ def test_every_session_has_as_many_tokens_as_rows_say(tokenizer):
 def test_the_mix_is_as_asked_and_its_replies_fit(tokenizer):
     vocabulary, thought = Vocabulary(tokenizer), Counter()
     for prompt, ids in islice(rows_of("sifter", tokenizer, 1, mixed=True), 1000):
-        assert len(prompt) < SIFTER.mem_max_question and len(ids) < SIFTER.mem_max_final
+        assert len(prompt) < CHAT.mem_max_question and len(ids) < CHAT.mem_max_final
         assert len(strict_ranking(vocabulary.answer_text(ids), SESSIONS)) == SESSIONS
         thought[tokenizer.decode(ids).split(": ")[0].removeprefix("<think>")] += 1
     for way in Way:
@@ -99,7 +102,7 @@ def test_the_shipped_start_knows_the_form_and_ranks_by_chance(tokenizer):
     """The replies that it finds likeliest, way by way, are right; the right way is seldom begun."""
     model = AutoModelForCausalLM.from_pretrained(START, dtype=torch.float32).eval()
     vocabulary = Vocabulary(tokenizer)
-    agent = build_agent(SIFTER, vocabulary, {})
+    agent = build_agent(CHAT, vocabulary, {})
     thought = len(vocabulary.encode_text(f"<think>{Way.RIGHT.value}: "))
     begun, rest = [], []
     for history in histories(9, 64):
