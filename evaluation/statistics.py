@@ -19,7 +19,7 @@ as the one found. Differences 1 1 1 give p = 2/8: of the eight patterns +++ and 
 
 Invariants: seeded, so the same rows give the same numbers; up to ``EXACT`` differences that are not 0 all patterns
 are counted, above that 10,000 are drawn and the one found counts as one of them, so p is never 0 and a p at the
-``floor`` that its number of patterns allows says only that it is that small.
+lowest value that its number of patterns allows says only that it is that small.
 
 Drawing n questions with replacement only needs how often each distinct VALUE is drawn, which is multinomial: the same
 distribution at a cost that does not grow with n, as long as the values are few. Signs of equal differences are drawn
@@ -60,19 +60,8 @@ class Comparison:
     second: float
     difference: Estimate
     p: float
-    floor: float
-    """The smallest p that the test can give here."""
-    resamples: int
-    """Sign patterns that were drawn; 0 where all were counted."""
-
-    @property
-    def p_text(self) -> str:
-        """As it is printed: a p at its floor says so."""
-        if self.p > self.floor * (1 + 1e-9):
-            return f"{self.p:.4f}"
-        if self.resamples:
-            return f"< {1 / self.resamples:.4f} ({self.resamples:,} resamples)"
-        return f"{self.p:.4f} (lowest possible)"
+    p_text: str
+    """As it is printed: a p at the lowest value that the test can give here says so."""
 
 
 def interval(
@@ -100,11 +89,11 @@ def compare(first: Mapping[Q, float], second: Mapping[Q, float], *, seed: int = 
     theirs = np.array([second[q] for q in shared])
     differences = theirs - ours
     differences[np.abs(differences) <= _slack(0.0)] = 0.0
-    p = sign_flip_p(differences, np.random.default_rng(seed))
-    unlike = int(np.count_nonzero(differences))
-    drawn = 0 if unlike <= EXACT else RESAMPLES
-    floor = 1 / (drawn + 1) if drawn else 2.0 ** min(0, 1 - unlike)
-    return Comparison(float(ours.mean()), float(theirs.mean()), interval(differences, seed=seed), p, floor, drawn)
+    p, unlike = sign_flip_p(differences, np.random.default_rng(seed)), int(np.count_nonzero(differences))
+    text, lowest = f"{p:.4f}", 2.0 ** min(0, 1 - unlike) if unlike <= EXACT else 1 / (RESAMPLES + 1)
+    if p <= lowest * (1 + 1e-9):
+        text = f"{p:.4f} (lowest possible)" if unlike <= EXACT else f"< {1 / RESAMPLES:.4f} ({RESAMPLES:,} resamples)"
+    return Comparison(float(ours.mean()), float(theirs.mean()), interval(differences, seed=seed), p, text)
 
 
 def sign_flip_p(differences: Values, rng: np.random.Generator) -> float:
