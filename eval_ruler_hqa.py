@@ -51,8 +51,7 @@ from .checkpoints.hf_model import config_for_model, load_vocabulary, local_folde
 from .config import Config, ConfigError
 from .evaluation.baselines import OnePromptMode
 from .evaluation.endpoint import Api, EvalEndpoint, connect
-from .evaluation.jobs import Job, missing_jobs
-from .evaluation.keep_trajectories import KeptTrajectories
+from .evaluation.jobs import Job, KeptTrajectories, missing_jobs
 from .evaluation.questions import EvalError, EvalQuestion, as_asked
 from .evaluation.results import Row, lock_results, write_row
 from .evaluation.summary import Summary
@@ -231,7 +230,17 @@ async def while_alive(fleet: Any, work: Coroutine[Any, Any, T]) -> T:
 
 @one_line_errors("the same command continues")
 def main(argv: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
+    parser = argparse.ArgumentParser(
+        prog="mem-agent eval", description="Evaluate a memory agent on RULER-HQA and RULER files.")
+    add = parser.add_argument
+    add("--model", help="HF folder or id; with BASE_URL the one whose tokenizer the server uses")
+    add("--output", type=Path, help="folder of the results; a second run continues there")
+    add("--data-root", help="folder of eval_<length>.json (default: DATA_ROOT)")
+    add("--length", help="lengths, separated by blanks (default: LENGTH)")
+    add("--served-model", default="", metavar="NAME", help="the model's name at BASE_URL (default: the only one)")
+    add("--table", nargs="+", type=Path, metavar="OUTPUT", help="only print the table of these runs")
+    add("--compare", nargs=2, type=Path, metavar="OUTPUT", help="only print second minus first")
+    options = parser.parse_args(argv)
     log_to_terminal(logging.ERROR)
     logging.getLogger(f"{__package__}.agents").setLevel(logging.WARNING)  # what it says of a model, it says once
     if options.table or options.compare:
@@ -269,20 +278,6 @@ async def _on_own_engines(config: Config, model: Path, output: Path) -> None:
           f"{output}/logs", file=sys.stderr)
     async with Fleet(config, model, run_folder=output) as fleet:
         await while_alive(fleet, evaluate(config, model, fleet.url, output))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="mem-agent eval", description="Evaluate a memory agent on RULER-HQA and RULER files.")
-    add = parser.add_argument
-    add("--model", help="HF folder or id; with BASE_URL the one whose tokenizer the server uses")
-    add("--output", type=Path, help="folder of the results; a second run continues there")
-    add("--data-root", help="folder of eval_<length>.json (default: DATA_ROOT)")
-    add("--length", help="lengths, separated by blanks (default: LENGTH)")
-    add("--served-model", default="", metavar="NAME", help="the model's name at BASE_URL (default: the only one)")
-    add("--table", nargs="+", type=Path, metavar="OUTPUT", help="only print the table of these runs")
-    add("--compare", nargs=2, type=Path, metavar="OUTPUT", help="only print second minus first")
-    return parser
 
 
 if __name__ == "__main__":

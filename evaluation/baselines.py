@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -80,9 +79,8 @@ class OnePromptMode:
         prompts = load_prompts(self._config.mem_layout, self._config.mem_prompts, own)
         self._agent = BASELINES[mode](self._config, self._vocabulary, prompts, frame)
         self._documents = DocumentCache(self._vocabulary.encode_text)
-        # One thread, so that the samples of a question find what the first of them retrieved.
-        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="retrieve")
-        self._retrieved = lru_cache(maxsize=1024)(self._retrieve)
+        # One at a time, so that the samples of a question find what the first of them retrieved.
+        self._retrieving, self._retrieved = asyncio.Lock(), lru_cache(maxsize=1024)(self._retrieve)
 
     async def __call__(self, question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Sample:
         sample = Sample(prompt=question.text, metadata=question.metadata)
@@ -96,18 +94,17 @@ class OnePromptMode:
     def _retrieve(self, question: str, context: str) -> tuple[str, dict[str, float]]:
         if self._found_by is None:
             return context, {}
-        retriever, most = self._found_by["retriever"] or "bm25", int(self._found_by["most"] or 10)
-        passages = split_passages(context)
-        scores = scored(retriever, question, passages, self._config.trust_remote_code) if passages else np.empty(0)
-        chosen = sorted(int(i) for i in np.argsort(-scores, kind="stable")[:most])
+        retriever, most, passages = self._found_by["retriever"], self._found_by["most"], split_passages(context)
+        scores = scored(retriever or "bm25", question, passages, self._config.trust_remote_code) if passages else ()
+        chosen = sorted(np.argsort(-np.array(scores), kind="stable")[: int(most or 10)].tolist())
         return "\n\n".join(passages[i] for i in chosen), {"passages": len(passages), "retrieved": len(chosen)}
 
     async def _trajectory(self, question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Trajectory:
-        loop, encode = asyncio.get_running_loop(), self._vocabulary.encode_text
-        text, counts = await loop.run_in_executor(self._pool, self._retrieved, question.text, context)
+        encode, limit = self._vocabulary.encode_text, self._endpoint.max_tokens or _UNLIMITED
+        async with self._retrieving:
+            text, counts = await asyncio.to_thread(self._retrieved, question.text, context)
         asked = Reading(encode(question.text.strip()), Chunks((), 0), encode(question.answer_prefix),
                         question.tokens_to_generate)
-        limit = self._endpoint.max_tokens or _UNLIMITED
         room = self._agent.room(limit, asked)
         if room < 1:
             raise TurnFailed(FailureKind.LONG_PROMPT, f"no room for a document in {limit} tokens")

@@ -18,8 +18,8 @@ from huggingface_hub import EvalResult
 from ..checkpoints.model_card import CARD, add_push_arguments, push, read_card, with_evaluation, write_card
 from ..system.cli import one_line_errors
 from ..system.text import markdown_table
-from .results import read_results
-from .summary import main_metric, summarise
+from .summary import main_metric
+from .tables import summaries_of
 
 _HEADER = ("run", "questions of", "n", "failed", "metric", "percent (95% interval)", "data")
 _NOTE = ("Intervals are bootstrap over questions; failed questions count as wrong; `data` is the beginning of the "
@@ -30,21 +30,21 @@ def add_evaluation(model: Path, folders: Sequence[Path]) -> None:
     """Raises EvalError where a folder has no results, MemAgentError where the model has no card."""
     rows: list[tuple[object, ...]] = []
     own: list[EvalResult] = []
-    for run in read_results(folders):
-        own = []
-        for summary in [summarise(run.label, cell) for cell in run.cells]:
-            metric, found, data = main_metric(summary.scores), "-", summary.data[:16]
-            if metric:
-                score = summary.scores[metric]
-                found = f"{score.mean:.1f} ({score.low:.1f} to {score.high:.1f})"
-                own.append(EvalResult(
-                    task_type="question-answering", dataset_type=f"mem-agent-{data}", dataset_name=summary.name,
-                    metric_type=metric, metric_value=round(score.mean, 2),
-                    metric_name=f"{metric}, percent of {summary.questions} questions"))
-            rows.append((run.label, summary.name, summary.questions, summary.failed, metric or "-", found,
-                         f"`{data}`"))
-    table = f"{markdown_table(_HEADER, rows, ('run', 'questions of', 'metric', 'data'))}\n\n{_NOTE}"
-    write_card(model, with_evaluation(read_card(model), table, own, model / CARD))
+    summaries = summaries_of(folders)
+    for summary in summaries:
+        metric, data = main_metric(summary.scores), summary.data[:16]
+        if not metric:
+            continue
+        score = summary.scores[metric]
+        rows.append((summary.run, summary.name, summary.questions, summary.failed, metric,
+                     f"{score.mean:.1f} ({score.low:.1f} to {score.high:.1f})", f"`{data}`"))
+        if summary.run == summaries[-1].run:
+            own.append(EvalResult(
+                task_type="question-answering", dataset_type=f"mem-agent-{data}", dataset_name=summary.name,
+                metric_type=metric, metric_value=round(score.mean, 2),
+                metric_name=f"{metric}, percent of {summary.questions} questions"))
+    table = markdown_table(_HEADER, rows, ("run", "questions of", "metric", "data"))
+    write_card(model, with_evaluation(read_card(model), f"{table}\n\n{_NOTE}", own, model / CARD))
 
 
 @one_line_errors("the model is as it was")
@@ -56,7 +56,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if not options.results and not options.push_to_hub:
         parser.error("nothing to do: give --results, --push-to-hub, or both")
-    read_card(options.model)
     if options.results:
         add_evaluation(options.model, options.results)
         print(f"{options.model / CARD}: evaluation of {', '.join(map(str, options.results))}")

@@ -11,9 +11,9 @@ one token on each API and takes the first that gives one, the exact ones first::
 
     generate -> HTTP 404, completions -> HTTP 200, but no reply, chat -> a reply      so: chat
 
-Agents hand over token ids. For ``chat`` they are decoded and the local chat template is taken off, since the server
-puts its own around the message. Text that comes back is tokenised again: good enough to be carried as a memory or
-scored, but it has no log-probs, so it never trains.
+Agents hand over token ids. For ``chat`` they are decoded, and the tokenizer's beginning of text and the local chat
+template are taken off, since the server puts its own around the message. Text that comes back is tokenised again: good
+enough to be carried as a memory or scored, but it has no log-probs, so it never trains.
 
 Thinking is the same on every API: ``<think>`` and ``</think>`` become the control tokens that they are, so a reply
 that never closes its thinking leaves neither memory nor answer::
@@ -35,7 +35,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from ..agents.prompts import opens_thinking
+from ..agents.prompts import chat_frame, opens_thinking
 from ..agents.records import FailureKind, Generation, StopReason, TurnFailed
 from ..agents.vocabulary import Vocabulary
 from ..checkpoints.hf_model import load_vocabulary
@@ -45,8 +45,7 @@ from ..system.server_url import checked_url, key_from, without_key
 from .questions import EvalError
 
 KEY = "OPENAI_API_KEY"
-_THINK_OPEN, _THINK_END = "<think>", "</think>"
-_STOPS = {"stop": StopReason.STOP, "length": StopReason.LENGTH}
+_THINKING = re.compile("(<think>|</think>)")
 _MARKER = "MEMMESSAGEX7Q"
 _BUDGETS = ("max_tokens", "max_completion_tokens")
 """OpenAI's two names of a reply's limit; some chat servers know one of them only."""
@@ -58,7 +57,7 @@ class Api(StrEnum):
     CHAT = "chat"
 
 
-PATHS = {Api.GENERATE: "/inference/v1/generate", Api.COMPLETIONS: "/v1/completions", Api.CHAT: "/v1/chat/completions"}
+_PATHS = {Api.GENERATE: "/inference/v1/generate", Api.COMPLETIONS: "/v1/completions", Api.CHAT: "/v1/chat/completions"}
 
 
 # --- finding the API ------------------------------------------------------------------------------------------------
@@ -82,8 +81,15 @@ async def connect(url: str, model: Path, config: Config, served_model: str = "")
     if url:
         return endpoint
     endpoint, tried = await _with_model(endpoint, config, served_model), dict[str, str]()
-    prompt = vocabulary.encode_markup(_conversation(vocabulary, config.mem_thinking, "Hello")) or [0]
-    for asked in _apis(endpoint, config):
+    hello = chat_frame(vocabulary.tokenizer, config.mem_thinking, {})("Hello")
+    prompt = vocabulary.beginning(vocabulary.encode_markup(hello))
+    # Of a chat server it is also asked whether it takes MEM_THINKING, where the model's template knows it.
+    knows = "enable_thinking" in str(vocabulary.tokenizer.chat_template)
+    chat = [replace(endpoint, api=Api.CHAT, thinking=thinking, budget_name=budget)
+            for thinking in ([config.mem_thinking, None] if knows else [None]) for budget in _BUDGETS]
+    for asked in (endpoint, replace(endpoint, api=Api.COMPLETIONS), *chat):
+        if config.eval_api not in ("auto", asked.api):
+            continue
         try:
             await client_for(asked, 1).generate(prompt, 1, "", How(sampling={"temperature": 0.0}))
             return asked
@@ -107,20 +113,11 @@ async def _with_model(endpoint: EvalEndpoint, config: Config, name: str) -> Eval
             raise EvalError(f"{error} ({KEY})" if error.status else str(error)) from None
     finally:
         await client.close()
-    name = name or (next(iter(served)) if len(served) == 1 else "")
-    if not name and config.eval_api != Api.GENERATE and served:
+    if len(served) > 1 and not name and config.eval_api != Api.GENERATE:
         some = ", ".join(sorted(served)[:5])
         raise EvalError(f"{endpoint.base_url} serves {len(served)} models ({some}); name one with --served-model")
+    name = name or (next(iter(served)) if len(served) == 1 else "")
     return replace(endpoint, model=name, max_tokens=endpoint.max_tokens or served.get(name, 0))
-
-
-def _apis(endpoint: EvalEndpoint, config: Config) -> list[EvalEndpoint]:
-    """What is tried: of a chat server also whether it takes MEM_THINKING, where the model's template knows it."""
-    knows = "enable_thinking" in str(endpoint.vocabulary.tokenizer.chat_template)
-    chat = [replace(endpoint, api=Api.CHAT, thinking=thinking, budget_name=budget)
-            for thinking in ([config.mem_thinking, None] if knows else [None]) for budget in _BUDGETS]
-    every = [endpoint, replace(endpoint, api=Api.COMPLETIONS), *chat]
-    return [one for one in every if config.eval_api in ("auto", one.api)]
 
 
 # --- the local chat template ----------------------------------------------------------------------------------------
@@ -128,8 +125,9 @@ def _apis(endpoint: EvalEndpoint, config: Config) -> list[EvalEndpoint]:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The local chat template around a user message, as decoding gives it back: a SentencePiece tokenizer decodes the
-    ids of ``<s>[INST] Hi [/INST]`` to ``<s> [INST] Hi [/INST]``."""
+    """What stands around a user message in a prompt, as decoding gives it back: the tokenizer's own beginning of text
+    and the local chat template. A SentencePiece tokenizer decodes ``<s>[INST] Hi [/INST]`` to ``<s> [INST] Hi
+    [/INST]``."""
 
     head: str
     tail: str
@@ -137,14 +135,15 @@ class Frame:
     def content(self, prompt: str) -> str:
         """The message in a decoded prompt. What the reply goes on from stands behind the tail; it comes to the end of
         the message, where RULER's own client for chat servers puts it."""
-        head, tail = self.head.rstrip(), self.tail.lstrip()
+        head = self.head if prompt.startswith(self.head) else self.head.rstrip()
+        tail = self.tail if self.tail in prompt else self.tail.lstrip()
         if not prompt.startswith(head) or tail not in prompt:
             raise EvalError("EVAL_API=chat: the model's chat template cannot be taken off its prompts; set "
                             "EVAL_API=completions, or generate")
-        prompt = prompt.removeprefix(self.head if prompt.startswith(self.head) else head)
+        prompt = prompt.removeprefix(head)
         if not tail:
             return prompt
-        message, _, prefix = prompt.rpartition(self.tail if self.tail in prompt else tail)
+        message, _, prefix = prompt.rpartition(tail)
         return message + prefix
 
     @property
@@ -153,17 +152,12 @@ class Frame:
 
 
 def frame_of(vocabulary: Vocabulary, thinking: bool) -> Frame:
-    """Of a model's chat template under MEM_THINKING; without a template there is nothing around a message."""
-    prompt = decoded(vocabulary, vocabulary.encode_markup(_conversation(vocabulary, thinking, _MARKER)))
-    head, _, tail = prompt.partition(_MARKER)
-    return Frame(head, tail) if vocabulary.tokenizer.chat_template else Frame("", "")
-
-
-def _conversation(vocabulary: Vocabulary, thinking: bool, message: str) -> str:
-    tokenizer, messages = vocabulary.tokenizer, [{"role": "user", "content": message}]
-    return tokenizer.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=True, enable_thinking=thinking
-    ) if tokenizer.chat_template else message
+    """Of a model's chat template under MEM_THINKING, if it has one."""
+    if not vocabulary.tokenizer.chat_template:
+        return Frame(decoded(vocabulary, vocabulary.beginning([])), "")
+    marked = vocabulary.encode_markup(chat_frame(vocabulary.tokenizer, thinking, {})(_MARKER))
+    head, _, tail = decoded(vocabulary, vocabulary.beginning(marked)).partition(_MARKER)
+    return Frame(head, tail)
 
 
 def decoded(vocabulary: Vocabulary, ids: list[int]) -> str:
@@ -189,7 +183,7 @@ class EvalEndpoint(Endpoint):
 
     @property
     def url(self) -> str:
-        return self.base_url + PATHS[self.api]
+        return self.base_url + _PATHS[self.api]
 
     @property
     def is_vllm(self) -> bool:
@@ -217,11 +211,13 @@ class EvalEndpoint(Endpoint):
         if self.api is Api.GENERATE:
             return Endpoint.parse_response(self, answer)
         choice = answer["choices"][0]
-        if choice["finish_reason"] not in _STOPS:
-            raise ValueError(f"finish reason {choice['finish_reason']!r}; known are {', '.join(_STOPS)}")
-        stop = _STOPS[choice["finish_reason"]]
+        stop = StopReason(choice["finish_reason"])
         text = choice["text"] if self.api is Api.COMPLETIONS else self._said(choice["message"], stop)
-        ids = reply_ids(self.vocabulary, text)
+        # Thinking's two tags are control tokens, all else is ordinary text.
+        ids: list[int] = []
+        for part in _THINKING.split(text):
+            tag = _THINKING.match(part)
+            ids += self.vocabulary.encode_markup(part) if tag else self.vocabulary.encode_text(part)
         cached = ((answer.get("usage") or {}).get("prompt_tokens_details") or {}).get("cached_tokens")
         return Generation(ids, [0.0] * len(ids), stop, cached_tokens=cached)
 
@@ -230,16 +226,7 @@ class EvalEndpoint(Endpoint):
         text = content if isinstance(content, str) else "".join(part["text"] for part in content)
         # Servers with a reasoning parser take the thinking out; a reply that ended by itself had closed it.
         taken_out = message.get("reasoning_content") or message.get("reasoning") or stop is StopReason.STOP
-        return _THINK_END + text if self.frame.thinking_is_open and taken_out and _THINK_END not in text else text
+        return f"</think>{text}" if self.frame.thinking_is_open and taken_out and "</think>" not in text else text
 
     def redacted(self, text: str) -> str:
         return without_key(text, self.key)
-
-
-def reply_ids(vocabulary: Vocabulary, text: str) -> list[int]:
-    """Ids of a reply that came as text: thinking's two tags are control tokens, all else is ordinary text."""
-    ids: list[int] = []
-    for part in re.split(f"({_THINK_OPEN}|{_THINK_END})", text):
-        tag = part in (_THINK_OPEN, _THINK_END)
-        ids += vocabulary.encode_markup(part) if tag else vocabulary.encode_text(part)
-    return ids

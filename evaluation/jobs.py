@@ -1,4 +1,4 @@
-"""What an evaluation has yet to ask, and which rows may stand beside its own.
+"""What an evaluation has yet to ask, which rows may stand beside its own, and what is kept to be read by people.
 
 Longest documents go first over all lengths, so that no long one is left running alone at the end; the samples of a
 question side by side, so that they meet the same prefix cache. More lengths and more samples join an earlier run; rows
@@ -7,18 +7,23 @@ of other data, another model or other settings are refused in one line that name
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Iterator
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..agents import agent_class
 from ..agents.records import TurnFailed
+from ..agents.vocabulary import Vocabulary
 from ..config import Config, ConfigError
 from ..hooks.reader import task_of
-from ..hooks.sample import Sample
-from .questions import Entry, EvalError, EvalQuestion, data_hash, load_questions
-from .results import Run, has_run, read_rows, read_run, write_run
+from ..hooks.sample import Record, Sample
+from ..hooks.traces import EvaluationFiles, Teller
+from .questions import EvalError, EvalQuestion, data_hash, load_questions
+from .results import Row, Run, has_run, read_rows, read_run, write_run
+
+logger = logging.getLogger(__name__)
 
 _EVERY_MODE = ("task", "task_args", "mem_max_final", "mem_max_question", "mem_prompts", "mem_thinking",
                "eval_temperature", "eval_top_p", "eval_mode", "seed")
@@ -43,40 +48,34 @@ def missing_jobs(config: Config, model: Path, output: Path, api: str, served_mod
     Raises:
         EvalError: a file of questions cannot be used, or ``output`` holds rows of something else.
     """
-    jobs: list[Job] = []
-    root, lengths = Path(config.data_root or "."), list(dict.fromkeys(config.length.split()))
-    if not lengths:
-        raise ConfigError("LENGTH is empty; name the <n> of the eval_<n>.json to evaluate")
-    counts = dict.fromkeys(lengths, 0)
-    for length in lengths:
+    jobs, counts = list[Job](), dict[str, int]()
+    root, mode = Path(config.data_root or "."), config.eval_mode.partition(":")[0]
+    reads = mode != "recurrent" or agent_class(config).needs_document
+    for length in dict.fromkeys(config.length.split()):
+        counts[length] = 0
         done = {(row.question, row.sample) for row in read_rows(output, length) if row.failure is None}
-        for question, context in _questions(root, length, config):
+        for question, context in load_questions(root, length):
             counts[length] += 1
+            where = f"{root}/eval_{length}.json: the entry with the index {question.id}"
+            try:
+                task = task_of(config, Sample(metadata=question.metadata))
+            except TurnFailed as error:
+                raise EvalError(f"{where}: {error}") from None
+            if not context and reads and (task.needs_document or mode != "recurrent"):
+                raise EvalError(f"{where} has no usable `context`")
             jobs += [Job(question, context, sample) for sample in range(config.eval_samples)
                      if (question.id, sample) not in done]
-    settings = {name: getattr(config, name) for name in _SHAPE_ANSWERS[config.eval_mode.partition(":")[0]]}
+    if not counts:
+        raise ConfigError("LENGTH is empty; name the <n> of the eval_<n>.json to evaluate")
+    settings = {name: getattr(config, name) for name in _SHAPE_ANSWERS[mode]}
     if config.mem_prompts:
         settings["mem_prompts"] = Path(config.mem_prompts).read_text(encoding="utf-8")
     _write_run(output, Run(
         model=model_hash(model), model_name=str(model.absolute()), weights=weights, mode=config.eval_mode,
         settings=settings | {"eval_api": api, "served_model": served_model}, samples=config.eval_samples,
-        data={length: data_hash(root, length) for length in lengths}, questions=counts,
+        data={length: data_hash(root, length) for length in counts}, questions=counts,
     ))
     return sorted(jobs, key=lambda job: (-len(job.context), job.question.length, job.question.id, job.sample))
-
-
-def _questions(root: Path, length: str, config: Config) -> Iterator[Entry]:
-    """The entries of a file, whose tasks are there, with a document where one is read. Raises EvalError."""
-    baseline = config.eval_mode != "recurrent"
-    for question, context in load_questions(root, length):
-        where = f"{root}/eval_{length}.json: the entry with the index {question.id}"
-        try:
-            task = task_of(config, Sample(metadata=question.metadata))
-        except TurnFailed as error:
-            raise EvalError(f"{where}: {error}") from None
-        if not context and (baseline or (agent_class(config).needs_document and task.needs_document)):
-            raise EvalError(f"{where} has no usable `context`")
-        yield Entry(question, context)
 
 
 def _write_run(output: Path, run: Run) -> None:
@@ -107,3 +106,36 @@ def model_hash(model: Path) -> str:
                 digest.update(file.read(2**20))
         digest.update(f"{path.name} {size}".encode())
     return digest.hexdigest()[:16]
+
+
+class KeptTrajectories:
+    """What an evaluation read and wrote (KEEP_TRAJECTORIES), in ``RESULTS/trajectories``.
+
+    Nothing that goes wrong here ends the evaluation or changes a row. It costs one warning, after which nothing more
+    is kept. ``most`` is how many bytes they may take.
+    """
+
+    def __init__(self, output: Path, vocabulary: Vocabulary, config: Config, most: int) -> None:
+        self._config, self._teller, self._open = config, Teller(vocabulary), config.keep_trajectories > 0
+        self._files = EvaluationFiles(output, most)
+
+    async def write(self, sample: Sample, record: Record, row: Row) -> None:
+        """Keep the trajectory that ``row`` is the answer of."""
+        if not self._open:
+            return
+        headline_first = {row.headline: row.scores[row.headline]} | dict(row.scores)
+        try:
+            document = self._teller.document([record])
+            # Long readings take a while to decode, and other answers need this loop meanwhile.
+            trace = await asyncio.to_thread(
+                self._teller.trace, self._config, sample, record, id=f"{row.length}-{row.question}-{row.sample}",
+                length=row.length, question_id=row.question, group=row.question, sample=row.sample, question=row.text,
+                golds=tuple(row.answers), document=document.id if document else None, prediction=row.prediction,
+                scores=headline_first, failure_message=row.failure_message)
+            if not self._files.write(document, trace):
+                logger.warning("no more trajectories are kept: 500 MB are used up")
+                self._open = False
+        except Exception as error:  # whatever the disk or a tokenizer does: the evaluation goes on
+            if self._open:
+                logger.warning("no more trajectories are kept: %s: %s", type(error).__name__, error)
+            self._open = False

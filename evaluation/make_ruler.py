@@ -27,22 +27,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import orjson
 from tqdm import tqdm
 
 from ..agents.one_prompt import Direct
 from ..agents.prompts import chat_frame, load_prompts
+from ..agents.vocabulary import Vocabulary
 from ..checkpoints.hf_model import load_vocabulary
 from ..config import Config
 from ..data.lengths import parse_lengths
 from ..data.ruler.document_qa import read_hotpotqa, read_squad
-from ..data.ruler.sample import Corpus, CountTokens, Haystack, LengthError, RulerError
+from ..data.ruler.sample import Haystack, LengthError, RulerError
 from ..data.ruler.tasks import TASKS, read_essay
 from ..data.ruler.wording import Wording, load_wording
 from ..system.cli import one_line_errors, positive_number, run_main
@@ -55,88 +54,11 @@ _SEAMS = 2
 @one_line_errors("files written so far are whole")
 def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit code."""
-    options = _parser().parse_args(argv)
-    tasks, lengths = _tasks(options), parse_lengths(options.lengths)
-    essays = [task for task in tasks if TASKS[task].essay]
-    if essays and not options.haystack:
-        print(f"no --haystack: {', '.join(essays)} use the built-in repeated sentences as essay", file=sys.stderr)
-    count, prompt_tokens = _counter(options.tokenizer)
-    wording = load_wording(options.wording) if options.wording else Wording()
-    haystack = Haystack(wording, read_essay(options.haystack, wording))
-    corpora = {raw: read(path, Random(f"{options.seed}/{raw}")) for raw, read, path in
-               (("squad", read_squad, options.squad), ("hotpotqa", read_hotpotqa, options.hotpotqa)) if path}
-    options.output.mkdir(parents=True, exist_ok=True)
-    for task, length in ((task, length) for length in lengths for task in tasks):
-        path, began, tokens = options.output / f"eval_{task}_{length}.json", time.monotonic(), list[int]()
-        with replacing(path) as out:
-            for index in tqdm(range(options.samples), path.name, unit="sample", leave=False, disable=None):
-                corpus = corpora.get(TASKS[task].raw or "")
-                entry = _entry(task, length, index, options.seed, count, prompt_tokens, haystack, corpus)
-                tokens.append(entry["length_tokens"])
-                out.write((b",\n" if index else b"[\n") + orjson.dumps(entry))
-            out.write(b"\n]\n")
-        took = time.monotonic() - began
-        print(f"{path}: {len(tokens)} samples of {min(tokens)} to {max(tokens)} tokens in {took:.1f} s", flush=True)
-    return 0
-
-
-def _tasks(options: argparse.Namespace) -> list[str]:
-    has_data = {name: task.raw is None or getattr(options, task.raw) is not None for name, task in TASKS.items()}
-    names = [name for name in TASKS if has_data[name]]
-    if options.tasks is not None:
-        names = list(dict.fromkeys(options.tasks.split()))
-    if not names or (unknown := [name for name in names if name not in TASKS]):
-        raise RulerError(f"--tasks: no task {unknown[0] if names else ''!r}; allowed: {', '.join(TASKS)}")
-    if without := [name for name in names if not has_data[name]]:
-        raise RulerError(f"--tasks: {without[0]} needs --{TASKS[without[0]].raw} FILE, or leave it out")
-    return names
-
-
-def _counter(folder: Path) -> tuple[CountTokens, int]:
-    """Counts tokens as the agent sees them, none of a document's being a control token; and those of its prompt."""
-    if not folder.is_dir():
-        raise RulerError(f"--tokenizer {folder}: no such folder; name a model folder with a tokenizer.json")
-    vocabulary = load_vocabulary(folder)
-    config = Config()
-    frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, {})
-    direct = Direct(config, vocabulary, load_prompts(config.mem_layout), frame)
-    return lambda text: len(vocabulary.encode_text(text)), direct.frame_tokens
-
-
-def _entry(
-    name: str, length: int, index: int, seed: int, count: CountTokens, prompt_tokens: int, haystack: Haystack,
-    corpus: Corpus | None,
-) -> dict[str, Any]:
-    """Sample ``index`` of a file; raises RulerError: the task does not fit the length, or too few questions."""
-    task = TASKS[name]
-    before, behind = haystack.wording.around(task.words, task.kind)
-    around = prompt_tokens + task.reply_tokens
-    if before + behind:
-        around += count(before) + count(behind) + _SEAMS
-    haystack = replace(haystack, reserved=around)
-    if corpus:
-        if index >= len(corpus.questions):
-            raise RulerError(f"{name}: {corpus.name} has {len(corpus.questions)} questions; lower --samples")
-        haystack = replace(haystack, corpus=corpus, question=corpus.questions[index])
-    try:
-        sample = task.make(Random(f"{seed}/{name}/{length}/{index}"), length, count, haystack)
-    except LengthError as error:
-        raise RulerError(f"{name} at {length} tokens, sample {index}: {error}; choose a longer length") from None
-    origin = {"prompt_tokens": prompt_tokens, "wording": haystack.wording.name, "seed": seed}
-    return {
-        "context": f"{before}{sample.context}{behind}", "input": sample.input, "answers": sample.answers,
-        "index": index, "task": name, "length": length, "length_tokens": sample.length_tokens,
-        "answer_prefix": sample.answer_prefix, "example": sample.example, "tokens_to_generate": task.reply_tokens,
-        "metric": task.metric, "extra": {**sample.extra, **origin},
-    }
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mem-agent ruler", description="Write RULER evaluation data.")
     add = parser.add_argument
     add("--output", type=Path, required=True, metavar="DATA_ROOT", help="folder of the files")
     add("--tokenizer", type=Path, required=True, metavar="FOLDER", help="model folder that counts")
-    add("--tasks", help=f"tasks, separated by blanks, of {', '.join(TASKS)} (all with data)")
+    add("--tasks", default="", help=f"tasks, separated by blanks, of {', '.join(TASKS)} (all with data)")
     add("--lengths", default="8192", help="tokens per sample, separated by blanks (8192)")
     add("--samples", type=positive_number, default=128, metavar="N", help="samples per file (128)")
     add("--seed", type=int, default=42)
@@ -144,7 +66,64 @@ def _parser() -> argparse.ArgumentParser:
     add("--squad", type=Path, metavar="FILE", help="SQuAD JSON, for qa_1")
     add("--hotpotqa", type=Path, metavar="FILE", help="HotpotQA distractor JSON, for qa_2")
     add("--wording", type=Path, metavar="FILE", help="YAML of sentences in place of the built-in ones")
-    return parser
+    options = parser.parse_args(argv)
+    if not options.tokenizer.is_dir():
+        raise RulerError(f"--tokenizer {options.tokenizer}: no such folder; name a model folder with a tokenizer.json")
+    corpora = {raw: read(path, Random(f"{options.seed}/{raw}")) for raw, read, path in
+               (("squad", read_squad, options.squad), ("hotpotqa", read_hotpotqa, options.hotpotqa)) if path}
+    names = options.tasks.split() or [name for name, task in TASKS.items() if not task.raw or task.raw in corpora]
+    for name in names:
+        if name not in TASKS:
+            raise RulerError(f"--tasks: no task {name!r}; allowed: {', '.join(TASKS)}")
+        if (raw := TASKS[name].raw) and raw not in corpora:
+            raise RulerError(f"--tasks: {name} needs --{raw} FILE, or leave it out")
+    if not options.haystack and (essays := [name for name in names if TASKS[name].essay]):
+        print(f"no --haystack: {', '.join(essays)} use the built-in repeated sentences as essay", file=sys.stderr)
+    wording = load_wording(options.wording) if options.wording else Wording()
+    haystack = Haystack(wording, read_essay(options.haystack, wording))
+    vocabulary, config = load_vocabulary(options.tokenizer), Config()
+    frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, {})
+    prompt_tokens = Direct(config, vocabulary, load_prompts(config.mem_layout), frame).frame_tokens
+    options.output.mkdir(parents=True, exist_ok=True)
+    for length in parse_lengths(options.lengths):
+        for name in names:
+            corpus = corpora.get(TASKS[name].raw or "")
+            _write(options, name, length, vocabulary, prompt_tokens, replace(haystack, corpus=corpus))
+    return 0
+
+
+def _write(
+    options: argparse.Namespace, name: str, length: int, vocabulary: Vocabulary, prompt_tokens: int, haystack: Haystack
+) -> None:
+    """One file. Raises RulerError: the task does not fit the length, or too few questions."""
+    task, path, corpus = TASKS[name], options.output / f"eval_{name}_{length}.json", haystack.corpus
+    before, behind = haystack.wording.around(task.words, task.kind)
+    seams = _SEAMS if before + behind else 0
+
+    def count(text: str) -> int:
+        """Tokens as the agent sees them, none of a document's being a control token."""
+        return len(vocabulary.encode_text(text))
+
+    haystack = replace(haystack, reserved=prompt_tokens + task.reply_tokens + count(before) + count(behind) + seams)
+    if corpus and options.samples > len(corpus.questions):
+        raise RulerError(f"{name}: {corpus.name} has {len(corpus.questions)} questions; lower --samples")
+    with replacing(path) as out:
+        for index in tqdm(range(options.samples), path.name, unit="sample", leave=False, disable=None):
+            if corpus:
+                haystack = replace(haystack, question=corpus.questions[index])
+            try:
+                sample = task.make(Random(f"{options.seed}/{name}/{length}/{index}"), length, count, haystack)
+            except LengthError as error:
+                raise RulerError(f"{name} at {length} tokens, sample {index}: {error}; lengthen it") from None
+            origin = {"prompt_tokens": prompt_tokens, "wording": haystack.wording.name, "seed": options.seed}
+            out.write((b",\n" if index else b"[\n") + orjson.dumps({
+                "context": f"{before}{sample.context}{behind}", "input": sample.input, "answers": sample.answers,
+                "index": index, "task": name, "length": length, "length_tokens": sample.length_tokens,
+                "answer_prefix": sample.answer_prefix, "example": sample.example,
+                "tokens_to_generate": task.reply_tokens, "metric": task.metric, "extra": {**sample.extra, **origin},
+            }))
+        out.write(b"\n]\n")
+    print(f"{path}: {options.samples} samples", flush=True)
 
 
 if __name__ == "__main__":

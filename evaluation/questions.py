@@ -24,14 +24,14 @@ Every error names the file and the entry.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
+from ..data.manifest import sha256_of
 from ..data.numbered import CORPUS, Corpus, RawFile, find_raw
 from ..data.rows import DataError, NotJson, json_list
 from ..hooks.reader import REPLY_PREFIX, REPLY_TOKENS
@@ -44,12 +44,8 @@ class EvalError(MemAgentError):
     """Evaluation cannot go on: bad data, an endpoint that does not answer, or results of another run in the way."""
 
 
-def _as_text(value: Any) -> Any:
-    return str(value) if type(value) in (int, float) else value
-
-
 _Text = Annotated[str, StringConstraints(pattern=r"\S")]
-_Name = Annotated[_Text, BeforeValidator(_as_text)]
+_Name = Annotated[_Text, BeforeValidator(lambda value: str(value) if type(value) in (int, float) else value)]
 """A number is taken as its text."""
 
 
@@ -95,12 +91,11 @@ class EvalQuestion(BaseModel):
     @property
     def metadata(self) -> dict[str, Any]:
         """The row's metadata as tasks and the ``generate`` hook see them; a file that names a metric is RULER's."""
-        ruler = {"task": "ruler", "metric": self.metric, "ruler_task": self.task}
-        task = ruler if self.metric else {"task": self.task} if self.task else {}
-        asked = {REPLY_PREFIX: self.answer_prefix, REPLY_TOKENS: self.tokens_to_generate}
-        used = {name: value for name, value in asked.items() if value}
-        further = {name: value for name, value in self.own.items() if name != REPLY_TOKENS}
-        return {**further, "ground_truth": self.answers, **task, **used}
+        named = {"task": "ruler" if self.metric else self.task, "metric": self.metric,
+                 "ruler_task": self.task if self.metric else "", REPLY_PREFIX: self.answer_prefix,
+                 REPLY_TOKENS: self.tokens_to_generate}
+        own = {name: value for name, value in self.own.items() if name != REPLY_TOKENS}
+        return {**own, "ground_truth": self.answers, **{name: value for name, value in named.items() if value}}
 
 
 class Entry(NamedTuple):
@@ -114,62 +109,32 @@ def load_questions(data_root: Path, length: str) -> Iterator[Entry]:
     Raises:
         EvalError: the file is missing, damaged or empty, an id is repeated, or an entry lacks a field.
     """
-    path = data_path(data_root, length)
-    texts = _Documents(data_root, path.name)
-    seen: dict[str, int] = {}
+    path, seen = data_path(data_root, length), dict[str, int]()
+    # Opened by the first entry that names documents by number.
+    corpus, raw = cache(lambda: Corpus(data_root, path.name)), cache(lambda: RawFile(find_raw(data_root)))
     with path.open("rb") as file:
         try:
-            for number, raw in enumerate(json_list(file)):
-                entry = _entry(f"{path}: entry {number}", length, number, raw, texts)
-                first = seen.setdefault(entry.question.id, number)
-                if first != number:
-                    raise EvalError(f"{path}: entries {first} and {number} both have the index {entry.question.id}")
-                yield entry
-        except NotJson as error:
+            for number, found in enumerate(json_list(file)):
+                where = f"{path}: entry {number}"
+                fields = {name: value for name, value in found.items() if value is not None}
+                own = {"length": length, "id": fields.get("index", fields.get("id", number))}
+                question, context = EvalQuestion.model_validate(fields | own), fields.get("context", "")
+                if isinstance(context, list):
+                    context = raw().context(fields)
+                elif not context and fields.get("documents"):
+                    context = corpus().context(fields)
+                if (first := seen.setdefault(question.id, number)) != number:
+                    raise EvalError(f"{path}: entries {first} and {number} both have the index {question.id}")
+                yield Entry(question, context)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            raise EvalError(f"{where} has no usable `{wrong['loc'][0]}`: {wrong['msg']}") from None
+        except DataError as error:
+            raise EvalError(f"{where}: {error}") from None
+        except (NotJson, AttributeError) as error:
             raise EvalError(f"{path}: {error}; fetch or make it again") from None
     if not seen:
         raise EvalError(f"{path}: expected a non-empty list")
-
-
-def _entry(where: str, length: str, number: int, raw: Any, documents: _Documents) -> Entry:
-    try:
-        fields = {name: value for name, value in raw.items() if value is not None}
-        name = fields.get("index", fields.get("id", number))
-        question = EvalQuestion.model_validate(fields | {"length": length, "id": name})
-        return Entry(question, documents.of(fields))
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise EvalError(f"{where} has no usable `{first['loc'][0]}`: {first['msg']}") from None
-    except AttributeError:
-        raise EvalError(f"{where} is not an object with `input` and `answers`") from None
-    except DataError as error:
-        raise EvalError(f"{where}: {error}") from None
-
-
-@dataclass
-class _Documents:
-    """Those that entries name by number; the file that has them is opened by the first entry that does."""
-
-    data_root: Path
-    asking: str
-
-    @cached_property
-    def raw(self) -> RawFile:
-        return RawFile(find_raw(self.data_root))
-
-    @cached_property
-    def corpus(self) -> Corpus:
-        return Corpus(self.data_root, self.asking)
-
-    def of(self, entry: Mapping[str, Any]) -> str:
-        context = entry.get("context", "")
-        if "context" not in entry and entry.get("documents"):
-            return self.corpus.context(entry)
-        if isinstance(context, list):
-            return self.raw.context(entry)
-        if not isinstance(context, str):
-            raise DataError("its `context` is neither a text nor a list of numbers")
-        return context
 
 
 def as_asked(question: EvalQuestion, task: Task, *, thinks: bool) -> EvalQuestion:
@@ -192,19 +157,11 @@ def data_path(data_root: Path, length: str) -> Path:
 
 def data_hash(data_root: Path, length: str) -> str:
     """Of the file, and of the corpus or raw file where its documents are there."""
-    path = data_path(data_root, length)
-    digest = _sha256(path)
+    path, corpus = data_path(data_root, length), data_root / CORPUS
     with path.open("rb") as file:
-        first = next(json_list(file))
-    if "context" not in first and (data_root / CORPUS).is_file():
-        beside = data_root / CORPUS
-    elif isinstance(first.get("context"), list):
-        beside = find_raw(data_root)
-    else:
+        context = next(json_list(file)).get("context")
+    beside = find_raw(data_root) if isinstance(context, list) else corpus
+    digest = sha256_of(path)[:16]
+    if isinstance(context, str) or not beside.is_file():
         return digest
-    return hashlib.sha256(f"{digest} {_sha256(beside)}".encode()).hexdigest()[:16]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    return hashlib.sha256(f"{digest} {sha256_of(beside)[:16]}".encode()).hexdigest()[:16]

@@ -38,8 +38,8 @@ from .questions import EvalError
 METRICS = ("sub_em", "em", "f1", "sub_em_legacy", "ruler")
 """Score keys of a row, in the order in which they are shown."""
 _RUN = "run.json"
-_ON_DISK = {"question": "_id", "text": "input", "prediction": "pred"}
-"""Fields of a row that are called otherwise in its line."""
+_FIELDS = {"_id": "question", "input": "text", "pred": "prediction"}
+"""What a row calls otherwise than its line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,16 +148,15 @@ def read_results(folders: Sequence[Path]) -> tuple[Results, ...]:
         EvalError: a folder is not an evaluation's, has no rows, or has a damaged one.
     """
     resolved = list(dict.fromkeys(folder.resolve() for folder in folders))
-    return tuple(_results(label, folder) for label, folder in zip(labels_of(resolved), resolved, strict=True))
-
-
-def _results(label: str, folder: Path) -> Results:
-    run = read_run(folder)
-    cells = tuple(read_cell(folder, run, name) for name in run.lengths)
-    written = [rows_path(folder, cell.name).stat().st_mtime for cell in cells if cell.rows]
-    if not written:
-        raise EvalError(f"{folder}: no rows yet; run the evaluation first")
-    return Results(label, folder, run, cells, datetime.fromtimestamp(max(written), UTC))
+    found = []
+    for label, folder in zip(labels_of(resolved), resolved, strict=True):
+        run = read_run(folder)
+        cells = tuple(read_cell(folder, run, name) for name in run.lengths)
+        written = [rows_path(folder, cell.name).stat().st_mtime for cell in cells if cell.rows]
+        if not written:
+            raise EvalError(f"{folder}: no rows yet; run the evaluation first")
+        found.append(Results(label, folder, run, cells, datetime.fromtimestamp(max(written), UTC)))
+    return tuple(found)
 
 
 def labels_of(folders: Sequence[Path]) -> list[str]:
@@ -201,20 +200,16 @@ def rows_path(output: Path, length: str) -> Path:
 def read_rows(output: Path, length: str) -> list[Row]:
     """The newest row of each (question, sample). Raises EvalError where a whole line is no row."""
     path, newest = rows_path(output, length), dict[tuple[str, int], Row]()
-    for number, line in enumerate(path.open("rb") if path.is_file() else (), start=1):
-        if not line.endswith(b"\n"):
-            break
+    whole = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+    for number, line in enumerate(whole, start=1):
         try:
-            row = _row(orjson.loads(line))
+            fields = {_FIELDS.get(name, name): value for name, value in orjson.loads(line).items()}
+            scores = {name: fields.pop(name) for name in METRICS if name in fields} | fields.pop("scores", {})
+            row = Row(scores=scores, **fields)
         except (ValueError, TypeError, AttributeError) as error:
             raise EvalError(f"{path}: line {number} is no row of an evaluation ({error}); remove it") from None
         newest[row.question, row.sample] = row
     return list(newest.values())
-
-
-def _row(line: dict[str, Any]) -> Row:
-    scores = {name: line.pop(name) for name in METRICS if name in line} | line.pop("scores", {})
-    return Row(scores=scores, **{name: line.pop(there) for name, there in _ON_DISK.items() if there in line}, **line)
 
 
 # --- writing ------------------------------------------------------------------------------------------------------
@@ -236,17 +231,15 @@ def write_run(output: Path, run: Run) -> None:
 
 def write_row(output: Path, row: Row) -> None:
     """Append it to its length's file; inside ``lock_results``."""
-    line = {_ON_DISK.get(name, name): value for name, value in asdict(row).items()}
-    scores = line.pop("scores")
-    line |= {name: score for name, score in scores.items() if name in METRICS}
-    if own := {name: score for name, score in scores.items() if name not in METRICS}:
-        line["scores"] = own
+    names = {name: on_disk for on_disk, name in _FIELDS.items()}
+    line = {names.get(name, name): value for name, value in asdict(row).items() if name != "scores"}
+    own = {name: score for name, score in row.scores.items() if name not in METRICS}
+    line |= {name: row.scores[name] for name in METRICS if name in row.scores} | ({"scores": own} if own else {})
     with rows_path(output, row.length).open("ab", buffering=0) as file:
         append_whole(file, orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def cut_half_line(path: Path) -> None:
-    """Cut off what stands behind the last line end."""
-    content = path.read_bytes() if path.is_file() else b""
-    if content and not content.endswith(b"\n"):
-        os.truncate(path, content.rfind(b"\n") + 1)
+    """Cut off what stands behind the last line end of a file that may be there."""
+    if path.is_file():
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)

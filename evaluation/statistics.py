@@ -19,7 +19,7 @@ as the one found. Differences 1 1 1 give p = 2/8: of the eight patterns +++ and 
 
 Invariants: seeded, so the same rows give the same numbers; up to ``EXACT`` differences that are not 0 all patterns
 are counted, above that 10,000 are drawn and the one found counts as one of them, so p is never 0 and a p at the
-``floor`` that its number of patterns allows says only that it is that small.
+lowest value that its number of patterns allows says only that it is that small.
 
 Drawing n questions with replacement only needs how often each distinct VALUE is drawn, which is multinomial: the same
 distribution at a cost that does not grow with n, as long as the values are few. Signs of equal differences are drawn
@@ -28,7 +28,7 @@ together as well, as a binomial count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from typing import TypeVar
@@ -40,8 +40,6 @@ RESAMPLES = 10_000
 CONFIDENCE = 0.95
 EXACT = 13
 """Differences whose 2^13 sign patterns are fewer than the patterns that would be drawn."""
-_DRAWN_AT_ONCE = 2_000_000
-"""Numbers in memory at a time."""
 
 Values = NDArray[np.float64]
 Q = TypeVar("Q", bound=Hashable)
@@ -63,19 +61,8 @@ class Comparison:
     second: float
     difference: Estimate
     p: float
-    floor: float
-    """The smallest p that the test can give here."""
-    resamples: int
-    """Sign patterns that were drawn; 0 where all were counted."""
-
-    @property
-    def p_text(self) -> str:
-        """As it is printed: a p at its floor says so."""
-        if self.p > self.floor * (1 + 1e-9):
-            return f"{self.p:.4f}"
-        if self.resamples:
-            return f"< {1 / self.resamples:.4f} ({self.resamples:,} resamples)"
-        return f"{self.p:.4f} (lowest possible)"
+    p_text: str
+    """As it is printed: a p at the lowest value that the test can give here says so."""
 
 
 def interval(
@@ -90,8 +77,8 @@ def interval(
     rng = np.random.default_rng(seed)
     distinct, counts = np.unique(array, return_counts=True)
     share = counts / array.size
-    means = _drawn(lambda part: rng.multinomial(array.size, share, size=part) @ distinct, resamples, distinct.size)
-    low, high = np.quantile(means / array.size, [tail, 1 - tail])
+    means = rng.multinomial(array.size, share, size=resamples) @ distinct / array.size
+    low, high = np.quantile(means, [tail, 1 - tail])
     mean = float(array.mean())
     return Estimate(mean, min(mean, float(low)), max(mean, float(high)), array.size)  # equal, except for rounding
 
@@ -103,11 +90,11 @@ def compare(first: Mapping[Q, float], second: Mapping[Q, float], *, seed: int = 
     theirs = np.array([second[q] for q in shared])
     differences = theirs - ours
     differences[np.abs(differences) <= _slack(0.0)] = 0.0
-    p = sign_flip_p(differences, np.random.default_rng(seed))
-    unlike = int(np.count_nonzero(differences))
-    drawn = 0 if unlike <= EXACT else RESAMPLES
-    floor = 1 / (drawn + 1) if drawn else 2.0 ** min(0, 1 - unlike)
-    return Comparison(float(ours.mean()), float(theirs.mean()), interval(differences, seed=seed), p, floor, drawn)
+    p, unlike = sign_flip_p(differences, np.random.default_rng(seed)), int(np.count_nonzero(differences))
+    text, lowest = f"{p:.4f}", 2.0 ** min(0, 1 - unlike) if unlike <= EXACT else 1 / (RESAMPLES + 1)
+    if p <= lowest * (1 + 1e-9):
+        text = f"{p:.4f} (lowest possible)" if unlike <= EXACT else f"< {1 / RESAMPLES:.4f} ({RESAMPLES:,} resamples)"
+    return Comparison(float(ours.mean()), float(theirs.mean()), interval(differences, seed=seed), p, text)
 
 
 def sign_flip_p(differences: Values, rng: np.random.Generator) -> float:
@@ -119,20 +106,14 @@ def sign_flip_p(differences: Values, rng: np.random.Generator) -> float:
         sums = (2.0 * patterns - 1.0) @ np.repeat(sizes, counts)
         return float(np.mean(np.abs(sums) >= found - _slack(found)))
     # A sum under random signs: of counts[i] differences of size sizes[i] a binomial number keeps its sign.
-    sums = _drawn(
-        lambda part: (2.0 * rng.binomial(counts, 0.5, (part, sizes.size)) - counts) @ sizes, RESAMPLES, sizes.size)
+    kept = rng.binomial(counts, 0.5, (RESAMPLES, sizes.size))
+    sums = (2.0 * kept - counts) @ sizes
     return float((1 + np.sum(np.abs(sums) >= found - _slack(found))) / (1 + sums.size))
 
 
 def _slack(found: float) -> float:
     """Sums and means of the same numbers in another order differ by rounding."""
     return 1e-9 * max(1.0, found)
-
-
-def _drawn(draw: Callable[[int], Values], draws: int, width: int) -> Values:
-    """``draws`` numbers, in parts small enough for the ``width`` numbers behind each to be in memory."""
-    most = max(1, _DRAWN_AT_ONCE // max(1, width))
-    return np.concatenate([draw(min(most, draws - start)) for start in range(0, draws, most)])
 
 
 # --- several answers to a question -----------------------------------------------------------------------------------

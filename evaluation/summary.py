@@ -31,12 +31,12 @@ here.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -47,12 +47,10 @@ from .statistics import RESAMPLES, Comparison, Estimate, compare, expected_best,
 
 _COST_RESAMPLES = 2000
 """Costs vary little and there are many of them: their intervals are drawn coarser than the scores'."""
-
 COSTS = ("turns", "rounds", "seconds", "document_tokens", "prompt_tokens", "response_tokens", "memory_tokens")
 
 
-@dataclass(frozen=True, slots=True)
-class TurnRange:
+class TurnRange(NamedTuple):
     """The memories after the turns of one range, pooled over trajectories."""
 
     name: str
@@ -61,8 +59,7 @@ class TurnRange:
     """Percent of memories in which an accepted answer stands; None where no question can tell."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(NamedTuple):
     """One run, task and length."""
 
     run: str
@@ -94,22 +91,21 @@ class Summary:
 def summarise(run: str, cell: Cell) -> Summary:
     """The summary of one cell of the run that is called ``run``."""
     ended, metrics = [row for row in cell.rows if row.failure is None], shared_metrics(cell.rows)
-    told = {name: _estimates(ended, each) for name, each in _TOLD.items()}
-    costs, turns = told["costs"], told["turns"]
+    costs = _estimates(ended, lambda row: {**row.counts, "seconds": row.seconds})
+    tokens, gold = (_estimates(ended, partial(_by_range, *what)) for what in (("tokens", 1), ("gold", 100)))
     answers: dict[str, list[float]] = defaultdict(list)
     for row in cell.rows:
         answers[row.question] += [row.scores[metric] for metric in [main_metric(metrics)] if metric]
-    samples = max(Counter(row.question for row in cell.rows).values(), default=1)
-    several = [*answers.values()] if metrics and samples > 1 else []
+    samples = max(map(len, answers.values()), default=1)
+    several = [*answers.values()] if samples > 1 else []
     return Summary(
         run=run, name=cell.name, task=cell.task, length=cell.length, data=cell.data, questions=len(answers),
         rows=len(cell.rows), failed=len(cell.rows) - len(ended), missing=cell.missing,
         scores=_estimates(cell.rows, lambda row: {m: 100 * row.scores[m] for m in metrics}, RESAMPLES, full=100.0),
         costs={name: costs[name] for name in dict.fromkeys([*COSTS, *costs]) if name in costs},
-        turns=tuple(TurnRange(name, tokens, told["gold"].get(name)) for name, tokens in turns.items()),
-        samples=samples,
+        turns=tuple(TurnRange(name, found, gold.get(name)) for name, found in tokens.items()), samples=samples,
         best=interval((100 * expected_best(scores) for scores in several), full=100.0) if several else None,
-        passes=_passes(several), not_read=told["not_read"].get("not_read"),
+        passes=_passes(several), not_read=_estimates(ended, _not_read).get("not_read"),
     )
 
 
@@ -118,8 +114,6 @@ def _estimates(
     full: float | None = None,
 ) -> dict[str, Estimate]:
     """Mean and interval over questions of each number that rows tell."""
-    if not rows:
-        return {}
     numbers = pd.DataFrame([told(row) for row in rows], dtype=float)
     means = numbers.groupby([row.question for row in rows], sort=False).mean()
     return {name: interval(means[name].dropna(), full=full, resamples=resamples) for name in means}
@@ -132,21 +126,13 @@ def _not_read(row: Row) -> dict[str, float]:
     return {"not_read": 100 * dropped / tokens} if tokens and 0 <= dropped <= tokens else {}
 
 
-def _by_range(row: Row, name: str) -> dict[str, float]:
-    """The mean of a memory's number in each range of turns."""
+def _by_range(of: str, unit: float, row: Row) -> dict[str, float]:
+    """The mean of a memory's number ``of`` in each range of turns, times ``unit``."""
     found: dict[str, list[float]] = defaultdict(list)
     for turn, memory in enumerate(row.memories, start=1):
-        if memory[name] is not None:
-            found[turn_range(turn)].append(memory[name])
-    return {turns: fmean(numbers) for turns, numbers in found.items()}
-
-
-_TOLD: dict[str, Callable[[Row], Mapping[str, float]]] = {
-    "costs": lambda row: {**row.counts, "seconds": row.seconds},
-    "turns": lambda row: _by_range(row, "tokens"),
-    "gold": lambda row: {turns: 100 * share for turns, share in _by_range(row, "gold").items()},
-    "not_read": _not_read,
-}
+        if memory[of] is not None:
+            found[turn_range(turn)].append(memory[of])
+    return {turns: unit * fmean(numbers) for turns, numbers in found.items()}
 
 
 def _passes(answers: Sequence[Sequence[float]]) -> dict[int, Estimate]:
@@ -177,8 +163,7 @@ def main_metric(scores: Iterable[str]) -> str | None:
 # --- several files, and two runs ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Overall:
+class Overall(NamedTuple):
     """One metric over every length and task that has it, in percent."""
 
     metric: str
@@ -186,8 +171,7 @@ class Overall:
     found: Estimate
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(NamedTuple):
     """Cells minus those of another run in one metric, over the answers that both have, in points."""
 
     metric: str
@@ -202,48 +186,33 @@ class Difference:
 
 def overall(cells: Sequence[Cell]) -> list[Overall]:
     """One for each metric by which some cell is judged."""
-    judged: dict[str, list[Cell]] = defaultdict(list)
-    for cell in cells:
-        if metric := main_metric(shared_metrics(cell.rows)):
-            judged[metric].append(cell)
-    return [
-        Overall(metric, tuple(cell.name for cell in found),
-                interval(_over(found, [question_scores(cell.rows, metric) for cell in found]), full=100.0))
-        for metric, found in judged.items()
-    ]
-
-
-def overall_differences(base: Results, run: Results) -> list[Difference]:
-    """``run`` minus ``base``, all files of a metric at once; empty where they have no answer to the same data."""
-    return subtract(base.cells, run.cells)
+    return [Overall(metric, tuple(part.index.unique("file")), interval(_by_question(part), full=100.0))
+            for metric, part in _scores(cells).groupby(level="metric", sort=False)]
 
 
 def differences(results: Sequence[Results]) -> list[tuple[str, Difference]]:
     """Every later run, by its label, minus the first one, file by file."""
     return [(run.label, each) for run in results[1:] for cell in run.cells
-            for each in subtract(results[0].cells, [cell])]
+            for each in _subtracted(results[0].cells, [cell])]
 
 
-def subtract(base: Sequence[Cell], cells: Sequence[Cell]) -> list[Difference]:
-    """``cells`` minus those of ``base``: one difference for each metric, over what both have answered of the same
-    data."""
-    first = {(cell.name, cell.data): cell for cell in base}
-    judged: dict[str, list[tuple[Cell, pd.DataFrame]]] = defaultdict(list)
-    for cell in cells:
-        before = first.get((cell.name, cell.data))
-        if before and (metric := main_metric(shared_metrics((*before.rows, *cell.rows)))):
-            columns = {"first": question_scores(before.rows, metric), "second": question_scores(cell.rows, metric)}
-            pairs = pd.DataFrame(columns)
-            if pairs.notna().all(axis="columns").any():
-                judged[metric].append((cell, pairs))
+def overall_differences(base: Results, run: Results) -> list[Difference]:
+    """``run`` minus ``base``, all files of a metric at once; empty where they have no answer to the same data."""
+    return _subtracted(base.cells, run.cells)
+
+
+def _subtracted(base: Sequence[Cell], cells: Sequence[Cell]) -> list[Difference]:
+    pairs = pd.concat({"first": _scores(base), "second": _scores(cells)}, axis="columns")
     found = []
-    for metric, each in judged.items():
-        compared = [cell for cell, _ in each]
-        shared = _over(compared, [pairs.dropna() for _, pairs in each])
-        left_out = sum(int(pairs.isna().any(axis="columns").sum()) for _, pairs in each)
-        names = tuple(cell.name for cell in compared)
-        found.append(Difference(metric, names, compared[0].task, compared[0].length,
-                                compare(shared["first"].to_dict(), shared["second"].to_dict()), left_out))
+    for metric, part in pairs.groupby(level="metric", sort=False):
+        both = part.dropna()
+        compared = [cell for cell in cells if cell.name in both.index.unique("file")]
+        if compared:
+            shared, kept = _by_question(both), both.index.droplevel("question")
+            found.append(Difference(
+                metric, tuple(cell.name for cell in compared), compared[0].task, compared[0].length,
+                compare(shared["first"].to_dict(), shared["second"].to_dict()),
+                left_out=int(part.index.droplevel("question").isin(kept).sum()) - len(both)))
     return found
 
 
@@ -255,21 +224,30 @@ def question_means(rows: Iterable[Row], value: Callable[[Row], float]) -> dict[s
     return {question: fmean(each) for question, each in values.items()}
 
 
-def question_scores(rows: Iterable[Row], metric: str) -> pd.Series:
-    """The mean score of each question in percent, its samples averaged."""
-    return pd.Series(question_means(rows, lambda row: 100 * row.scores[metric]), dtype=float)
+def _scores(cells: Sequence[Cell]) -> pd.Series:
+    """The percent of every question, in the metric by which its cell is judged."""
+    found: dict[tuple[str, ...], float] = {}
+    for cell in cells:
+        if metric := main_metric(shared_metrics(cell.rows)):
+            shares = question_means(cell.rows, partial(_score, metric))
+            found |= {(metric, cell.task, cell.name, cell.data, question): share for question, share in shares.items()}
+    names = ("metric", "task", "file", "data", "question")
+    return pd.Series(list(found.values()), pd.MultiIndex.from_tuples(list(found), names=names), dtype=float)
 
 
-def _over(cells: Sequence[Cell], scores: Sequence[pd.Series | pd.DataFrame]) -> Any:
-    """The mean of each question of a task over the cells that it is in."""
-    return pd.concat(scores, keys=[cell.task for cell in cells]).groupby(level=[0, 1], sort=False).mean()
+def _score(metric: str, row: Row) -> float:
+    return 100 * row.scores[metric]
+
+
+def _by_question(scores: Any) -> Any:
+    """The mean of each question of a task over the files that it is in."""
+    return scores.groupby(level=["task", "question"], sort=False).mean()
 
 
 # --- RULER ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class RulerLine:
+class RulerLine(NamedTuple):
     """What one run scores at one length, in percent."""
 
     run: str
@@ -288,15 +266,14 @@ def ruler_lines(summaries: Sequence[Summary]) -> tuple[RulerLine, ...]:
     for summary in summaries:
         if summary.task in TASKS and "ruler" in summary.scores:
             found[summary.run, summary.length][summary.task] = summary
-    return tuple(_ruler_line(run, length, cells) for (run, length), cells in found.items() if len(cells) > 1)
-
-
-def _ruler_line(run: str, length: str, cells: Mapping[str, Summary]) -> RulerLine:
-    scores = {name: cells[name].scores["ruler"] for name in TASKS if name in cells}
-    ten, thirteen = (average([scores[name] for name in names]) if scores.keys() >= set(names) else None
-                     for names in (MEMAGENT_TASKS, TASKS))
-    first_gold = cells["qa_1"].scores.get(FIRST_GOLD) if "qa_1" in cells else None
-    return RulerLine(run, length, scores, ten, thirteen, first_gold)
+    lines = []
+    for (run, length), cells in found.items():
+        scores = {name: cells[name].scores["ruler"] for name in TASKS if name in cells}
+        ten, thirteen = (average([scores[name] for name in names]) if scores.keys() >= set(names) else None
+                         for names in (MEMAGENT_TASKS, TASKS))
+        first_gold = cells["qa_1"].scores.get(FIRST_GOLD) if "qa_1" in cells else None
+        lines += [RulerLine(run, length, scores, ten, thirteen, first_gold)] if len(cells) > 1 else []
+    return tuple(lines)
 
 
 def average(scores: Sequence[Estimate]) -> Estimate:

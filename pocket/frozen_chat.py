@@ -14,7 +14,6 @@ import argparse
 import ctypes
 import re
 import signal
-import socket
 import sys
 
 from aiohttp import web
@@ -27,53 +26,39 @@ _QUESTION = re.compile(r"<question>\s*(\w+) likes (\w+) what\?\s*</question>")
 
 
 def answer_to(message: str) -> str:
-    """The answer to a user message. Raises ValueError where it asks nothing of this task's."""
+    """The answer to a user message. Raises HTTPBadRequest where it asks nothing of this task's."""
     asked = _QUESTION.search(message)
     if asked is None:
-        raise ValueError("no question '<question>PERSON likes KIND what?</question>'")
+        raise web.HTTPBadRequest(text="no question '<question>PERSON likes KIND what?</question>'")
     things = [thing for person, kind, thing in _STATEMENT.findall(message) if (person, kind) == asked.groups()]
     return things[-1] if things else UNKNOWN
 
 
 async def _complete(request: web.Request) -> web.Response:
-    body = await request.json()
-    try:
-        text = f"<answer>{answer_to(body['messages'][-1]['content'])}</answer>"
-    except ValueError as error:
-        return web.json_response({"error": {"message": str(error), "type": "invalid_request_error"}}, status=400)
+    text = f"<answer>{answer_to((await request.json())['messages'][-1]['content'])}</answer>"
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    return web.json_response({
-        "id": "chatcmpl-frozen", "object": "chat.completion", "created": 0, "model": MODEL, "choices": [choice],
-        "usage": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
-    })
+    return web.json_response({"id": MODEL, "object": "chat.completion", "created": 0, "model": MODEL,
+                              "choices": [choice]})
 
 
 async def _models(_: web.Request) -> web.Response:
     return web.json_response({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
 
 
-def make_app() -> web.Application:
-    app = web.Application(client_max_size=2**24)
-    app.router.add_post("/v1/chat/completions", _complete)
-    app.router.add_get("/v1/models", _models)
-    return app
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Serve the stub of a frozen chat model.")
-    parser.add_argument("--port", type=int, required=True, help="0: a free one")
+    parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--with-parent", action="store_true", help="end when the process that started it has ended")
     options = parser.parse_args()
     if options.with_parent:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    app = web.Application(client_max_size=2**24)
+    app.add_routes([web.post("/v1/chat/completions", _complete), web.get("/v1/models", _models)])
+    told = f"the frozen chat model answers at http://127.0.0.1:{options.port}/v1"
     try:
-        listening = socket.create_server(("127.0.0.1", options.port))
+        web.run_app(app, host="127.0.0.1", port=options.port, access_log=None, print=lambda _: print(told, flush=True))
     except OSError as error:
-        print(f"error: http://127.0.0.1:{options.port}/v1: {error.strerror}", file=sys.stderr)
-        return 1
-    url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-    web.run_app(make_app(), sock=listening, access_log=None,
-                print=lambda *_: print(f"the frozen chat model answers at {url}", flush=True))
+        sys.exit(f"error: {error.strerror}")
     return 0
 
 

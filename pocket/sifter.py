@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -100,23 +100,14 @@ class History:
         history = render_history(self.sessions)
         return load_wording(str(PROMPTS)).ranking_prompt(self.question, history, len(self.talks), Language.EN)
 
-    def choose(self, way: Way, rng: random.Random) -> int:
-        """The session chosen in this way; ``rng`` serves ``Way.ANY`` alone."""
-        every = list(range(len(self.talks)))
-        match way:
-            case Way.RIGHT:
-                return self.gold
-            case Way.FIRST:
-                return self.said[0]
-            case Way.OTHERS:
-                return max(set(every) - set(self.said), default=every[-1])
-            case Way.NEWEST:
-                return every[-1]
-        return rng.choice(every)
-
     def reply(self, way: Way, rng: random.Random) -> str:
-        chosen = self.choose(way, rng)
-        ranking = [chosen, *(number for number in reversed(range(len(self.talks))) if number != chosen)]
+        """A ranking by this way of choosing; ``rng`` serves ``Way.ANY`` alone."""
+        every, said = range(len(self.talks)), self.said
+        chosen = {Way.RIGHT: said[-1], Way.FIRST: said[0], Way.NEWEST: every[-1],
+                  Way.OTHERS: max(set(every) - set(said), default=every[-1])}.get(way)
+        if chosen is None:
+            chosen = rng.choice(every)
+        ranking = [chosen, *(number for number in reversed(every) if number != chosen)]
         thought = f"{way.value}: {self.person} likes {self.kind} {chosen}"
         return f"<think>{thought}</think>\n<ranking>{','.join(map(str, ranking))}</ranking>"
 
@@ -146,12 +137,12 @@ def histories(seed: int, count: int) -> Iterator[History]:
 
 def stored(history: History) -> str:
     """The sessions of a prompt as the document store keeps them."""
-    talks = [[{"role": turn.role, "content": turn.content} for turn in s.turns] for s in history.sessions]
+    talks = [[asdict(turn) for turn in session.turns] for session in history.sessions]
     ids = [session.id for session in history.sessions]
     return orjson.dumps({"sessions": talks, "ids": ids, "dates": [""] * len(ids)}).decode()
 
 
-def metadata(index: int, history: History) -> dict[str, Any]:
+def _metadata(index: int, history: History) -> dict[str, Any]:
     return {
         "task": TASK, "id": f"sifter-{index}", "shown": SESSIONS, "gold": [history.gold],
         "question": history.question, "question_date": "", "language": Language.EN.value,
@@ -162,9 +153,9 @@ def metadata(index: int, history: History) -> dict[str, Any]:
 
 def train_row(index: int, history: History) -> dict[str, Any]:
     message = {"role": "user", "content": history.prompt()}
-    return {"prompt": [message], "label": "", "metadata": metadata(index, history)}
+    return {"prompt": [message], "label": "", "metadata": _metadata(index, history)}
 
 
 def eval_entry(index: int, history: History) -> dict[str, Any]:
     return {"input": history.prompt(), "answers": [history.answer], "index": index, "task": TASK,
-            "metadata": metadata(index, history)}
+            "metadata": _metadata(index, history)}

@@ -4,13 +4,12 @@ import asyncio
 import logging
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, normalizers
+from tokenizers import Tokenizer, decoders, models, normalizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from mem_agent import eval_ruler_hqa as ev
-from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config, ConfigError
-from mem_agent.evaluation.endpoint import Frame, connect, frame_of
+from mem_agent.evaluation.endpoint import Frame, connect
 from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.results import read_rows, read_run
 from mem_agent.tests.helpers.evaluations import (
@@ -107,28 +106,37 @@ def sentencepiece(template, added=()):
     core = Tokenizer(models.BPE({letter: number for number, letter in enumerate(letters)}, [], unk_token="<unk>"))
     core.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     core.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    core.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     return PreTrainedTokenizerFast(
         tokenizer_object=core, bos_token="<s>", eos_token="</s>", unk_token="<unk>", chat_template=template,
         additional_special_tokens=list(added),
     )
 
 
+PLAIN = "{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}"
+
+
 @pytest.mark.parametrize("tokenizer", [
-    None, sentencepiece(LLAMA), sentencepiece(MISTRAL, ("[INST]", "[/INST]")),
-], ids=["own", "llama", "mistral"])
-def test_chat_sends_the_message_alone(tokenizer, tmp_path, model):
+    None, sentencepiece(LLAMA), sentencepiece(MISTRAL, ("[INST]", "[/INST]")), sentencepiece(PLAIN),
+    sentencepiece(None),
+], ids=["own", "llama", "mistral", "a template without <s>", "no template"])
+def test_chat_sends_the_message_alone_and_completions_the_beginning_of_text(tokenizer, tmp_path, model):
     if tokenizer:
         tokenizer.save_pretrained(model)
     write_data(tmp_path, count=1, context="<|im_end|> the key is red", input="which key?")
-    router = FakeRouter(default=BOXED)
-    evaluate_at(tmp_path, model, router, eval_api="chat", mem_chunk_tokens=64, mem_max_memory=64)
-    bodies = [body for body in router.requests if body["max_tokens"] > 1]
-    assert len(bodies) == 2
-    for body in bodies:
-        (message,) = body["messages"]
-        assert message["role"] == "user" and "which key?" in message["content"]
-        assert not any(mark in message["content"] for mark in ("INST", "<s>", "<|im_start|>", "</think>"))
-        assert message["content"].lstrip().startswith("You ")
+    for api in ("chat", "completions"):
+        router = FakeRouter(default=BOXED)
+        evaluate_at(tmp_path, model, router, out=api, eval_api=api, mem_chunk_tokens=64, mem_max_memory=64)
+        bodies = [body for body in router.requests if body["max_tokens"] > 1]
+        assert len(bodies) == 2
+        for body in bodies:
+            if api == "completions":
+                assert not tokenizer or [n for n, i in enumerate(body["prompt"]) if i == tokenizer.bos_token_id] == [0]
+                continue
+            (message,) = body["messages"]
+            assert message["role"] == "user" and "which key?" in message["content"]
+            assert not any(mark in message["content"] for mark in ("INST", "<s>", "<|im_start|>", "</think>"))
+            assert message["content"].lstrip().startswith("You ")
 
 
 def test_a_reply_s_beginning_comes_to_the_end_of_the_message():
@@ -137,7 +145,6 @@ def test_a_reply_s_beginning_comes_to_the_end_of_the_message():
     assert frame.content("<user>a</user><bot>b</user><bot> It is") == "a</user><bot>b It is"
     with pytest.raises(EvalError, match="EVAL_API"):
         frame.content("another template")
-    assert frame_of(Vocabulary(sentencepiece(None)), False).content("hi It is") == "hi It is"
 
 
 # --- the server -----------------------------------------------------------------------------------------------------

@@ -2,15 +2,13 @@
 
     REMEMR1_ROOT=... MEMAGENT_ROOT=... python -m pytest tests/evaluation/test_published_clients.py
 
-HOTPOTQA_JSON: a file of HotpotQA questions in the Hugging Face shape, to read real paragraphs (else made-up ones);
-TOKENIZER: a folder with a tokenizer (else a tiny one). Both clients ask one server, whose reply depends on the
+Both clients ask one server, whose reply depends on the
 question and the section alone; so a message that differs changes no later reply, and every turn is compared.
 """
 
 import asyncio
 import hashlib
 import json
-import os
 import random
 import re
 
@@ -46,28 +44,17 @@ FORMS = (
 """Thinking, updates and recalls, whole and broken; a query that matches nothing; thinking of a model that thinks."""
 
 
-def made_up(rng):
-    paragraphs = []
-    for name in rng.sample(NAMES, 6):
-        said = " ".join(f"{name} saw {rng.choice(NAMES)} with the {rng.choice(THINGS)}." for _ in range(6))
-        paragraphs.append(f"{name}\n{said}")
-    return f"What did {rng.choice(NAMES)} see with {rng.choice(NAMES)} in {rng.randint(1, 99999)}?", paragraphs
-
-
 def questions(count):
     """(question, document) pairs; 4 to 10 sections or so."""
-    rng = random.Random(3)
-    if "HOTPOTQA_JSON" in os.environ:
-        with open(os.environ["HOTPOTQA_JSON"], encoding="utf-8") as file:
-            rows = json.load(file)[:count]
-        made = [(row["question"], ["\n".join([title, "".join(sentences)]) for title, sentences in
-                                   zip(row["context"]["title"], row["context"]["sentences"], strict=True)])
-                for row in rows]
-    else:
-        made = [made_up(rng) for _ in range(count)]
-    texts = [(asked.strip(), "\n\n".join(paragraphs).strip()) for asked, paragraphs in made]
-    assert len(dict(texts)) == count
-    return texts
+    rng, made = random.Random(3), {}
+    for _ in range(count):
+        paragraphs = []
+        for name in rng.sample(NAMES, 6):
+            said = " ".join(f"{name} saw {rng.choice(NAMES)} with the {rng.choice(THINGS)}." for _ in range(6))
+            paragraphs.append(f"{name}\n{said}")
+        asked = f"What did {rng.choice(NAMES)} see with {rng.choice(NAMES)} in {rng.randint(1, 99999)}?"
+        made[asked] = "\n\n".join(paragraphs)
+    return list(made.items())
 
 
 def part(message, name):
@@ -101,17 +88,9 @@ def server():
     return FakeRouter(default=scored_reply, models=({"id": "served"},))
 
 
-def tokenizer_folder(folder):
-    if "TOKENIZER" not in os.environ:
-        return make_model(folder, positions=100_000)
-    AutoTokenizer.from_pretrained(os.environ["TOKENIZER"]).save_pretrained(folder)
-    (folder / "config.json").write_text(json.dumps({"max_position_embeddings": 100_000}))
-    return folder
-
-
 def run_both(root, name, agent, tmp_path, **settings):
     """Messages of both clients by question, and the published replies."""
-    model = tokenizer_folder(tmp_path / "model") if (tmp_path / "model").mkdir() is None else None
+    model = make_model(tmp_path / "model", positions=100_000)
     texts = questions(40)
     items = [{"_id": n + 1, "input": asked, "context": document, "answers": ["Anna"], "index": n}
              for n, (asked, document) in enumerate(texts)]

@@ -49,28 +49,16 @@ def test_a_conversation_with_fields_of_its_task(tmp_path):
     assert first.metadata == {"numbers": [1, 2], "target": 3, "ground_truth": ["1+2"], "task": "countdown"}
 
 
-def indexed(tmp_path, lines=b'"Ann\\nAnn is."\n"Bob\\nBob is."\n', documents=(1, 0)):
-    (tmp_path / "corpus.jsonl").write_bytes(lines)
-    digest = hashlib.sha256(lines).hexdigest()
-    write(tmp_path, [{"documents": documents, "input": "q", "answers": ["a"], "index": 0}], "25600")
-    content = (tmp_path / "eval_25600.json").read_bytes()
-    files = {
-        "corpus.jsonl": {"source": {}, "sha256": digest, "bytes": len(lines)},
-        "eval_25600.json": {
-            "source": {}, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content),
-            "corpus": {"file": "corpus.jsonl", "sha256": digest},
-        },
-    }
-    (tmp_path / "manifest.json").write_text(json.dumps({"files": files}))
-
-
 def test_documents_by_number_come_from_the_corpus(tmp_path):
-    indexed(tmp_path)
+    lines = b'"Ann\\nAnn is."\n"Bob\\nBob is."\n'
+    (tmp_path / "corpus.jsonl").write_bytes(lines)
+    write(tmp_path, [{"documents": [1, 0], "input": "q", "answers": ["a"], "index": 0}], "25600")
+    made_with = {"source": {}, "sha256": "", "bytes": 0, "corpus": {"sha256": hashlib.sha256(lines).hexdigest()}}
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": {"eval_25600.json": made_with}}))
     (entry,) = load_questions(tmp_path, "25600")
     assert entry.context == "Document 1:\nBob\nBob is.\n\nDocument 2:\nAnn\nAnn is."
     before = data_hash(tmp_path, "25600")
-    with (tmp_path / "corpus.jsonl").open("a") as file:
-        file.write('"more"\n')
+    (tmp_path / "corpus.jsonl").write_bytes(lines + b'"more"\n')
     assert data_hash(tmp_path, "25600") != before
     with pytest.raises(MemAgentError, match=r"corpus\.jsonl"):
         list(load_questions(tmp_path, "25600"))

@@ -11,6 +11,7 @@ import pytest
 
 from mem_agent.data.ruler.tasks import TASKS as MADE
 from mem_agent.evaluation.make_ruler import main as generate
+from mem_agent.evaluation.questions import load_questions
 from mem_agent.evaluation.results import read_rows
 from mem_agent.rewards.qa_metrics import TASKS
 from mem_agent.tests.helpers.evaluations import encode, evaluate, make_model, means, summary_of
@@ -59,6 +60,18 @@ def asked(made, tmp_path, reply, **settings):
     router = FakeRouter(default=answer)
     output = evaluate(folder, model, router, FILES, out=tmp_path / "out", **limits | settings)
     return output, router
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_in_the_evaluation_format(task, made):
+    entries = entries_of(made[0], f"{task}_{LENGTH}")
+    for number, (entry, read) in enumerate(zip(entries, load_questions(made[0], f"{task}_{LENGTH}"), strict=True)):
+        question, own = read.question, MADE[task]
+        assert 8110 <= entry["length_tokens"] <= LENGTH and entry["extra"]["seed"] == 42
+        assert (entry["task"], entry["length"], entry["index"]) == (task, LENGTH, number)
+        assert (read.context, question.text, question.answers) == (entry["context"], entry["input"], entry["answers"])
+        assert (question.metric, question.tokens_to_generate) == (own.metric, own.reply_tokens)
+        assert (question.answer_prefix, question.example) == (entry["answer_prefix"], entry["example"])
 
 
 def test_nothing_of_a_nominal_length_is_cut(made, tmp_path):

