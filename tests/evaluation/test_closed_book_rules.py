@@ -2,7 +2,7 @@
 
 import pytest
 
-from mem_agent.data.closed_book_rules import Asked, judge
+from mem_agent.evaluation.closed_book import Asked, judge
 
 
 def asked(name, answers, *replies):
