@@ -9,7 +9,7 @@ from itertools import islice
 
 import pytest
 
-from mem_agent.data.prepare_math import SIZES, TARGETS, examples, main, problems, solve
+from mem_agent.data.prepare_math import SIZES, TARGETS, examples, main, problems
 from mem_agent.data.training_file import DataSource
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.hooks.sample import Sample
@@ -72,16 +72,12 @@ def test_a_row_of_any_math_data(prepare, change, answer):
     assert row["metadata"]["solution"] == (steps if answer == "2" else f"{steps}\n\\boxed{{{answer}}}")
 
 
-@pytest.mark.parametrize("row", [
-    COUNTDOWN, {"numbers": [6, 4, 1], "target": 24}, {"nums": "[6, 4, 1]", "target": "24"},
-])
-def test_a_row_of_countdown(prepare, row):
-    (written,) = prepare([row], task="countdown")
-    metadata = written["metadata"]
-    assert (metadata["numbers"], metadata["target"], written["label"]) == ([6, 4, 1], 24, "24")
-    assert "6, 4 and 1" in written["prompt"][-1]["content"] and "Reach 24" in written["prompt"][-1]["content"]
-    steps, answer = "6 * 4 = 24\n24 * 1 = 24", "(6 * 4) * 1"
-    assert metadata["solution"] == f"<reasoning>\n{steps}\n</reasoning>\n<answer>\n{answer}\n</answer>"
+def test_a_row_of_countdown(prepare):
+    rows = prepare([COUNTDOWN, {"numbers": [6, 4, 1], "target": 24}], task="countdown")
+    for row in rows:
+        metadata = row["metadata"]
+        assert (metadata["numbers"], metadata["target"], row["label"]) == ([6, 4, 1], 24, "24")
+        assert "6, 4 and 1" in row["prompt"][-1]["content"] and "Reach 24" in row["prompt"][-1]["content"]
 
 
 def test_countdown_can_be_made(tmp_path, monkeypatch):
@@ -106,36 +102,24 @@ def value(node):
     return SIGNS[type(node.op)](left, right)
 
 
-def check(solution, numbers, target):
-    assert value(ast.parse(solution.expression, mode="eval").body) == solution.value == target
-    assert Counter(map(int, re.findall(r"\d+", solution.expression))) == Counter(numbers)
+def check(solution, numbers):
+    assert value(ast.parse(solution.text, mode="eval").body) == solution.value
+    assert Counter(map(int, re.findall(r"\d+", solution.text))) == Counter(numbers)
     assert len(solution.steps) == len(numbers) - 1
     for step in solution.steps:
         left, _, right = step.partition(" = ")
         assert value(ast.parse(left, mode="eval").body) == int(right) >= 0
-    assert solution.steps[-1].endswith(f" = {target}")
+    assert solution.steps[-1].endswith(f" = {solution.value}")
 
 
 def test_every_problem_made_has_its_solution():
     made = list(islice(problems(1), 300))
     for numbers, solution in made:
         assert solution.value in TARGETS
-        check(solution, numbers, solution.value)
+        check(solution, numbers)
     assert {len(numbers) for numbers, _ in made} == set(SIZES)
     assert len({(tuple(sorted(numbers)), solution.value) for numbers, solution in made}) == 300
     assert list(islice(problems(1), 5)) == made[:5] != list(islice(problems(2), 5))
-
-
-@pytest.mark.parametrize("numbers,target,found", [
-    ([6, 4, 1], 24, True), ([3, 3, 8, 8], 22, True), ([2, 2], 4, True), ([100, 4, 5], 20, True), ([7, 7, 1], 0, True),
-    ([1, 1], 24, False), ([97, 89, 83, 79], 1, False), ([3, 3, 8, 8], 24, False),  # 8 / (3 - 8 / 3) needs a fraction
-    ([1, 2, 3, 4, 5], 15, False),  # too many to search
-])
-def test_a_solution_is_found_or_none_is_made_up(numbers, target, found):
-    solution = solve(numbers, target)
-    assert (solution is not None) is found
-    if solution:
-        check(solution, numbers, target)
 
 
 # --- wording --------------------------------------------------------------------------------------------------------
@@ -231,7 +215,6 @@ BAD = [
     ("math", {"problem": "?", "solution": "no box"}, "boxed"),
     ("countdown", {"nums": [1], "target": 1}, "nums"),
     ("countdown", {"nums": "one two", "target": 1}, "nums"),
-    ("countdown", {"nums": [5, -1], "target": 4}, "nums"),
 ]
 GOOD = {"gsm8k": GSM8K, "math": MATH, "countdown": COUNTDOWN}
 
@@ -248,7 +231,6 @@ REFUSED = [
     (["--eval", "sums"], "--split-eval"),
     (["--split-eval", "2"], "--split-eval"),
     (["--eval", "sums", "--split-eval", "30"], "--split-eval 30"),
-    (["--shots", "8"], "--shots 8"),
     (["--system", "nowhere.txt"], "nowhere.txt"),
 ]
 
