@@ -51,10 +51,10 @@ import orjson
 from tqdm import tqdm
 
 from .data.document_store import DocumentStore, DocumentWriter, store_folder
-from .data.lengths import lengths_of, parse_curriculum
+from .data.pool import load_corpora
 from .data.questions import row_of, training_row
 from .data.rows import BadRow, BadRows, DataError, NoGoodRows, open_dataset, open_file
-from .data.synthesize import add_options, selection_of, training_questions
+from .data.synthesize import add_options, check_options, chosen, parse_curriculum, training_questions
 from .system.cli import one_line_errors, positive_number, run_main, stop_if_asked
 from .system.errors import MemAgentError
 from .system.files import replacing
@@ -133,12 +133,11 @@ def _synthesized(args: argparse.Namespace, counts: Counter[str]) -> Generator[Wr
     if args.limit:
         raise DataError("--synthesize takes --rows in place of --limit")
     curriculum = parse_curriculum(args.documents)
-    selection = selection_of(args, args.rows, ROWS)
-    corpora = selection.chosen(selection.read())
+    check_options(args, args.rows, ROWS)
+    corpora = chosen(args, load_corpora(args.raw, as_published=bool(args.layout)))
     counts.update({"written": len(corpora.questions), "left out": corpora.skipped.total()})
-    lengths = lengths_of(curriculum, len(corpora.questions))
-    questions = training_questions(selection, corpora, lengths, curriculum=len(curriculum) > 1)
-    for question in tqdm(questions, total=len(lengths), unit=" rows", disable=None):
+    questions = training_questions(args, corpora, curriculum)
+    for question in tqdm(questions, total=counts["written"], unit=" rows", disable=None):
         row, document = row_of(question)
         yield _line(row), document
 

@@ -23,15 +23,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .questions import Impossible, Question, fact_titles, read_question, spaced_documents
-from .rows import BadRow, BadRows, DataError, SourceRow, open_file
+from .rows import BadRow, BadRows, DataError, open_file
 
-IMPOSSIBLE = "marked as impossible to answer"
 GOLD_ABSENT = "with a supporting document that is not among its paragraphs"
-"""Why sound rows are of no use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +58,9 @@ class PoolQuestion:
 class Corpora:
     documents: tuple[str, ...]
     questions: tuple[PoolQuestion, ...]
-    skipped: Counter[str]
+    skipped: Counter[str] = field(default_factory=Counter)
     """Rows that are no questions, by reason."""
+    name: str = ""
 
 
 def load_corpora(paths: Sequence[Path], as_published: bool = False) -> Corpora:
@@ -76,71 +75,56 @@ def load_corpora(paths: Sequence[Path], as_published: bool = False) -> Corpora:
     articles: dict[str, dict[int, None]] = {}
     for path, row in ((each, row) for each in paths for row in open_file(each)):
         try:
-            read = _raw_question(row)
-            question = read and _usable(read, blank_too=as_published)
-            if question is None:
-                skipped[GOLD_ABSENT if read else IMPOSSIBLE] += 1
-                continue
+            question = read_question(row.fields)
             if question.id in places:
                 raise BadRow(f"its id is there already ({question.id}, {places[question.id]}); remove one")
-            if not question.paragraphs:
-                raise BadRow("no paragraph has any text; expected a row of HotpotQA, MuSiQue or SQuAD")
+            found = _pool_question(question, numbers, as_published)
+        except Impossible as reason:
+            skipped[str(reason)] += 1
         except BadRow as error:
             bad.add(f"{path}, {row.where}: {error}")
-            continue
-        plain = [paragraph.document for paragraph in question.paragraphs]
-        texts = plain if as_published else spaced_documents(question.paragraphs)
-        found = _pool_question(question, [numbers.setdefault(text, len(numbers)) for text in texts])
-        if found.article:
-            articles.setdefault(found.article, {}).update(dict.fromkeys(found.paragraphs))
-        questions[found.id], places[found.id] = found, f"{path.name} {row.where}"
+        else:
+            questions[found.id], places[found.id] = found, f"{path.name} {row.where}"
+            articles.setdefault(found.article, {}).update(dict.fromkeys(found.paragraphs if found.article else ()))
     bad.tell_rest()
     if bad.count:
         skipped["bad rows"] = bad.count
     if not questions:
         raise DataError(f"{', '.join(map(str, paths))}: no question that can be used among {skipped.total()} rows")
-    neighbours = {article: tuple(found) for article, found in articles.items()}
     return Corpora(tuple(numbers), tuple(
-        replace(each, paragraphs=tuple(dict.fromkeys([*each.paragraphs, *neighbours.get(each.article, ())])))
+        replace(each, paragraphs=tuple(dict.fromkeys([*each.paragraphs, *articles[each.article]])))
         for each in questions.values()
     ), skipped)
 
 
-def _usable(question: Question, blank_too: bool) -> Question | None:
-    """The question with its paragraphs that have text, or all of them; None where a gold one is not among them."""
-    kept = tuple(paragraph for paragraph in question.paragraphs if any(map(str.strip, paragraph.sentences)))
-    gold = {paragraph.title for paragraph in kept if paragraph.gold}
-    if kept and not (gold and gold.issuperset(question.supporting)):
-        return None
-    return question if kept and blank_too else replace(question, paragraphs=kept)
-
-
-def _pool_question(question: Question, numbers: Sequence[int]) -> PoolQuestion:
+def _pool_question(question: Question, numbers: dict[str, int], as_published: bool) -> PoolQuestion:
+    """Adds its documents to ``numbers``. Raises BadRow, or Impossible where a gold paragraph is not there."""
+    kept = [paragraph for paragraph in question.paragraphs if any(map(str.strip, paragraph.sentences))]
+    facts = fact_titles(question.extras.get("supporting_facts"))
+    if not kept or facts is None:
+        raise BadRow("expected a row of HotpotQA, MuSiQue or SQuAD: paragraphs with text, and supporting_facts that "
+                     "are titles, pairs of title and sentence, or two columns")
+    titles = {paragraph.title for paragraph in kept if paragraph.gold}
+    if not titles or not titles.issuperset(question.supporting):
+        raise Impossible(GOLD_ABSENT)
+    paragraphs = question.paragraphs if as_published else kept
+    texts = [each.document for each in paragraphs] if as_published else spaced_documents(paragraphs)
+    own = [numbers.setdefault(text, len(numbers)) for text in texts]
+    gold = dict.fromkeys(number for number, paragraph in zip(own, paragraphs, strict=True) if paragraph.gold)
     first: dict[str | None, int] = {}
-    for number, paragraph in zip(numbers, question.paragraphs, strict=True):
+    for number, paragraph in zip(own, paragraphs, strict=True):
         first.setdefault(paragraph.title, number)
-    gold = dict.fromkeys(n for n, paragraph in zip(numbers, question.paragraphs, strict=True) if paragraph.gold)
-    facts = fact_titles(question.extras.get("supporting_facts")) or ()
     evidence = tuple(first[title] for title in facts) if all(first.get(title) in gold for title in facts) else ()
-    return PoolQuestion(question.id, question.question, question.answers, tuple(gold), tuple(dict.fromkeys(numbers)),
+    return PoolQuestion(question.id, question.question, question.answers, tuple(gold), tuple(dict.fromkeys(own)),
                         question.supporting, evidence, question.article)
-
-
-def _raw_question(row: SourceRow) -> Question | None:
-    """The question of a row; None where it is marked as impossible. Raises BadRow."""
-    try:
-        question = read_question(row.fields)
-    except Impossible:
-        return None
-    if fact_titles(question.extras.get("supporting_facts")) is None:
-        raise BadRow("supporting_facts is neither titles, pairs of title and sentence, nor two columns")
-    return question
 
 
 def read_questions(path: Path) -> Iterator[Question | None]:
     """Every row of a file, None where it is marked as impossible. Raises DataError, of a bad row as well."""
     for row in open_file(path):
         try:
-            yield _raw_question(row)
+            yield read_question(row.fields)
+        except Impossible:
+            yield None
         except BadRow as error:
             raise DataError(f"{path}: {row.where}: {error}") from None

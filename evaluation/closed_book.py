@@ -30,7 +30,7 @@ from typing import Any
 import orjson
 from tqdm import tqdm
 
-from ..data.manifest import sha256_of
+from ..data.eval_files import sha256_of
 from ..data.pool import PoolQuestion, load_corpora
 from ..hooks.chat_model import ChatClient, ChatFailed, ChatSettings
 from ..rewards.answers import AnswerKind, after_thinking, kind_of, last_boxed

@@ -40,7 +40,7 @@ from ..agents.one_prompt import Direct
 from ..agents.prompts import chat_frame, load_prompts
 from ..checkpoints.hf_model import load_vocabulary
 from ..config import Config
-from ..data.lengths import parse_lengths
+from ..data.eval_files import parse_lengths
 from ..data.ruler.document_qa import read_hotpotqa, read_squad
 from ..data.ruler.sample import Corpus, CountTokens, Haystack, LengthError, RulerError
 from ..data.ruler.tasks import TASKS, read_essay

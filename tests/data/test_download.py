@@ -3,7 +3,7 @@
 import huggingface_hub
 import pytest
 
-from mem_agent.data.download import main
+from mem_agent.data.eval_files import main
 
 HUB = {"eval_50.json": "[50]", "eval_25600.json": "[]"}
 

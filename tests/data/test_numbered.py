@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mem_agent.data.numbered import published_ids
+from mem_agent.data.eval_files import published_ids
 from mem_agent.data.rows import DataError
 from mem_agent.data.synthesize import main
 from mem_agent.evaluation.questions import EvalError, data_hash, load_questions
@@ -72,7 +72,7 @@ def test_published_questions_are_rows_of_the_raw_file_in_the_files_order(root):
 
 
 @pytest.mark.parametrize("entries", [
-    [entry(index=0)], [entry(index=7)], [entry(), entry()], [], [{"id": "x", "input": "Where?"}],
+    [entry(index=0)], [entry(index=7)], [], [{"id": "x", "input": "Where?"}],
 ])
 def test_files_that_name_other_questions_are_one_line(root, entries):
     with pytest.raises(DataError, match=r"eval_12800\.json"):

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.data.pool import GOLD_ABSENT, IMPOSSIBLE, load_corpora, read_questions
+from mem_agent.data.pool import GOLD_ABSENT, load_corpora, read_questions
 from mem_agent.data.rows import DataError
 from mem_agent.tests.helpers.question_rows import COLUMNS, HOTPOTQA, MUSIQUE, SQUAD, put
 
@@ -31,7 +31,7 @@ def test_paragraphs_with_text_are_documents_in_one_spacing(tmp_path, row):
 @pytest.mark.parametrize(("row", "reason"), [
     (HOTPOTQA | {"supporting_facts": [["Carl", 0]]}, GOLD_ABSENT),
     (HOTPOTQA | {"context": [["Ann", [""]], ["Bob", ["Bob is."]]]}, GOLD_ABSENT),
-    (MUSIQUE | {"paragraphs": MUSIQUE["paragraphs"][1:]}, GOLD_ABSENT), (MUSIQUE | {"answerable": False}, IMPOSSIBLE),
+    (MUSIQUE | {"paragraphs": MUSIQUE["paragraphs"][1:]}, GOLD_ABSENT), (MUSIQUE | {"answerable": False}, "marked as impossible to answer"),
 ])
 def test_sound_rows_of_no_use_are_counted(tmp_path, row, reason):
     assert loaded(tmp_path, row, HOTPOTQA | {"_id": "good"}).skipped == {reason: 1}

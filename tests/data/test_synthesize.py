@@ -9,11 +9,9 @@ import time
 import pytest
 
 from mem_agent.data import synthesize
-from mem_agent.data.lengths import lengths_of, parse_curriculum
-from mem_agent.data.manifest import locked_manifest, sha256_of
-from mem_agent.data.numbered import Corpus
+from mem_agent.data.eval_files import Corpus, locked_manifest, sha256_of
 from mem_agent.data.rows import DataError
-from mem_agent.data.synthesize import distance_of, is_far, main, places_of
+from mem_agent.data.synthesize import distance_of, is_far, lengths_of, main, parse_curriculum, places_of
 from mem_agent.tests.helpers.question_rows import put
 from mem_agent.tests.helpers.raw_hotpotqa import raw_rows, split_documents
 
@@ -196,8 +194,8 @@ def edit(name, old, new):
 
 @pytest.mark.parametrize(("change", "flags", "named"), [
     (edit("manifest.json", '"format": 2', '"format": 1'), (), "format"),
-    (edit("eval_4.json", "Who", "How"), (), "eval_4.json"), (edit("manifest.json", "{", ""), (), "manifest.json"),
-    (lambda output: (output / "manifest.json").unlink(), (), "eval_4.json"), (None, ("--seed", "7"), "seed"),
+    (edit("eval_4.json", "Who", "How"), (), "eval_4.json"), (None, ("--seed", "7"), "seed"),
+    (lambda output: (output / "manifest.json").unlink(), (), "eval_4.json"),
 ])
 def test_other_files_are_never_overwritten(raw, tmp_path, capsys, change, flags, named):
     output = tmp_path / "out"
