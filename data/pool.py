@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .questions import Impossible, Question, fact_titles, read_question, spaced_documents
@@ -58,9 +58,8 @@ class PoolQuestion:
 class Corpora:
     documents: tuple[str, ...]
     questions: tuple[PoolQuestion, ...]
-    skipped: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str]
     """Rows that are no questions, by reason."""
-    name: str = ""
 
 
 def load_corpora(paths: Sequence[Path], as_published: bool = False) -> Corpora:

@@ -31,7 +31,6 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -121,20 +120,15 @@ def training_row(fields: Mapping[str, Any], store: DocumentStore | None) -> tupl
     """
     if "prompt" not in fields or "metadata" not in fields or "reward_model" in fields:
         return row_of(read_question(fields))
-    metadata = fields["metadata"]
-    if not isinstance(metadata, Mapping):
-        raise BadRow(f"metadata is {_kind(metadata)}, expected an object")
+    metadata = _mapping(fields["metadata"])
     _text(_chat_text(fields["prompt"]), "prompt")
     _answers("metadata.ground_truth", metadata.get("ground_truth"))
-    context, context_id = metadata.get("context"), metadata.get("context_id")
     row = {name: fields[name] for name in ("prompt", "label", "metadata") if name in fields}
-    if context is not None:
-        _text(context, "metadata.context")
-    elif context_id is not None:
-        if store is None:
-            raise MissingDocument("rows name documents by id; convert their file by --input, with its .docs folder")
-        return row, store.get(context_id)
-    return row, None
+    if metadata.get("context") is not None or metadata.get("context_id") is None:
+        return row, None
+    if store is None:
+        raise MissingDocument("rows name documents by id; convert their file by --input, with its .docs folder")
+    return row, store.get(metadata["context_id"])
 
 
 def row_of(question: Question) -> tuple[dict[str, Any], str | None]:
@@ -157,33 +151,44 @@ def read_question(fields: Mapping[str, Any]) -> Question:
     if not any(name in fields for name in ("question", "answer", "reward_model")):
         raise BadRow("fits no known schema; expected {question, answer or answers, context}, rows of HotpotQA, "
                      "2WikiMultiHopQA, MuSiQue or SQuAD, or MemAgent's {prompt, context, reward_model}")
-    fields = {name: value for name, value in _flashrag(fields).items() if value is not None}
+    fields = {name: value for name, value in _plain(fields).items() if value is not None}
     extras = {name: fields[name] for name in _KEPT if name in fields}
     if "id" not in extras and "_id" in fields:  # the original HotpotQA files
         extras = {"id": fields["_id"]} | extras
-    if "reward_model" in fields:
-        return _memagent(fields, extras)
-    listed = fields.get("answers")
-    is_squad = isinstance(listed, dict)
-    texts = listed.get("text") if isinstance(listed, dict) else listed
+    answers, is_squad = fields.get("answers"), isinstance(fields.get("answers"), dict)
+    texts = answers.get("text") if is_squad else answers
     if fields.get("is_impossible") is True or fields.get("answerable") is False or (is_squad and texts == []):
         raise Impossible("marked as impossible to answer")
-    answers = _answers("answer", fields.get("answer"), texts, fields.get("answer_aliases"))
-    found = Question(_text(fields.get("question"), "question"), answers, extras=extras)
-    name = "paragraphs" if "paragraphs" in fields else "context"
-    given = fields.get(name)
+    golds = _answers("answer", fields.get("answer"), texts, fields.get("answer_aliases"))
+    found = Question(_text(fields.get("question"), "question"), golds, extras=extras)
+    given = fields.get("paragraphs", fields.get("context"))
     if "supporting_facts" in extras:
         extras["supporting_facts"], given = _decoded(extras["supporting_facts"]), _decoded(given)
     if given is None:
         return found
     if not isinstance(given, str):
-        paragraphs, supporting = _paragraphs(given, name, fact_titles(extras.get("supporting_facts")) or ())
+        paragraphs, supporting = _paragraphs(given, fact_titles(extras.get("supporting_facts")) or ())
         return replace(found, paragraphs=paragraphs, supporting=supporting)
-    context, title = _text(given, name), str(fields.get("title") or "")
+    found, title = replace(found, context=_text(given, "context")), str(fields.get("title") or "")
     if not is_squad or not title:
-        return replace(found, context=context)
-    return replace(found, context=context, paragraphs=(Paragraph(title, (context,)),), supporting=(title,),
-                   article=title)
+        return found
+    return replace(found, paragraphs=(Paragraph(title, (given,)),), supporting=(title,), article=title)
+
+
+def _plain(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row of MemAgent's files, or of FlashRAG's copies (as ReMemR1's process_test.py reads them), in the columns of
+    the data set itself."""
+    if "reward_model" in fields:
+        asked = _chat_text(fields.get("prompt")) or _mapping(fields.get("extra_info")).get("question")
+        return {**fields, "question": asked, "answers": _mapping(fields["reward_model"]).get("ground_truth")}
+    if "golden_answers" not in fields:
+        return fields
+    inner = _mapping(fields.get("metadata"))
+    context = inner.get("context")
+    if isinstance(context, Mapping) and "sentences" not in context:
+        context = {"title": context.get("title"), "sentences": context.get("content")}
+    kept = {name: inner.get(name) for name in ("level", "type", "supporting_facts")}
+    return {**fields, **kept, "context": context or fields.get("context"), "answers": fields["golden_answers"]}
 
 
 def fact_titles(supporting_facts: Any) -> tuple[str, ...] | None:
@@ -198,63 +203,36 @@ def fact_titles(supporting_facts: Any) -> tuple[str, ...] | None:
     return tuple(titles) if all(isinstance(title, str) for title in titles) else None
 
 
-def _flashrag(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A row of FlashRAG's copies in the columns of the data set itself (as ReMemR1's process_test.py reads it)."""
-    metadata = fields.get("metadata")
-    if "golden_answers" not in fields or not isinstance(metadata, Mapping):
-        return fields
-    inner = {name: metadata[name] for name in ("level", "type", "supporting_facts", "context") if name in metadata}
-    context = inner.get("context")
-    if isinstance(context, Mapping) and "sentences" not in context:
-        inner["context"] = {"title": context.get("title"), "sentences": context.get("content")}
-    return {"id": fields.get("id"), "question": fields.get("question"), "answers": fields["golden_answers"]} | inner
-
-
-def _memagent(fields: Mapping[str, Any], extras: dict[str, Any]) -> Question:
-    asked = _chat_text(fields.get("prompt")) or _mapping(fields.get("extra_info")).get("question")
-    golds = _mapping(fields["reward_model"]).get("ground_truth")
-    return Question(
-        _text(asked, "prompt (and extra_info.question)"), _answers("reward_model.ground_truth", golds),
-        _text(fields["context"], "context") if "context" in fields else "", extras=extras,
-    )
-
-
-def _paragraphs(value: Any, name: str, titles: tuple[str, ...]) -> tuple[tuple[Paragraph, ...], tuple[str, ...]]:
+def _paragraphs(value: Any, titles: tuple[str, ...]) -> tuple[tuple[Paragraph, ...], tuple[str, ...]]:
     """Paragraphs of any shape, and the titles of the gold ones where ``titles`` or the paragraphs mark them."""
-    if isinstance(value, dict):
-        try:
-            value = list(zip(value["title"], value["sentences"], strict=True))
-        except (KeyError, TypeError, ValueError):
-            raise BadRow(f"{name} has no title and sentences lists of equal length") from None
-    if not isinstance(value, list):
-        raise BadRow(f"{name} is {_kind(value)}, expected a text, a list of texts or paragraphs")
-    marks = [_mapping(entry).get("is_supporting") for entry in value]
-    are_marked = any(mark is not None for mark in marks)
-    found = []
-    for entry, mark in zip(value, marks, strict=True):
-        title, sentences = _title_and_sentences(entry, name)
-        found.append(Paragraph(title, sentences, mark is True if are_marked else not titles or title in titles))
+    try:
+        entries = list(zip(value["title"], value["sentences"], strict=True)) if isinstance(value, dict) else value
+        found = tuple(_paragraph(entry, titles) for entry in entries)
+    except (KeyError, TypeError, ValueError):
+        raise BadRow("context (or paragraphs) is neither a text nor a list of texts or paragraphs, each a title with "
+                     "a text or a list of sentences") from None
     if not any(paragraph.document.strip() for paragraph in found):
-        raise BadRow(f"{name} is blank")
-    if are_marked:
+        raise BadRow("context is blank")
+    if any(_mapping(entry).get("is_supporting") is not None for entry in entries):
         titles = tuple(p.title for p in found if p.gold and p.title is not None)
-    return tuple(found), tuple(dict.fromkeys(titles))
+    return found, tuple(dict.fromkeys(titles))
 
 
-def _title_and_sentences(entry: Any, name: str) -> tuple[str | None, tuple[str, ...]]:
-    title: Any = None
-    text: Any = None
+def _paragraph(entry: Any, titles: tuple[str, ...]) -> Paragraph:
+    """Raises ValueError or TypeError."""
+    title = mark = None
     match entry:
-        case str():
-            text = entry
+        case str(text):
+            pass
         case [title, text]:
             pass
         case {"text": text} | {"paragraph_text": text} | {"sentences": text}:
-            title = entry.get("title")
+            title, mark = entry.get("title"), entry.get("is_supporting")
+        case _:
+            raise ValueError
     sentences = tuple(text) if isinstance(text, list) else (text,)
-    if not isinstance(title, str | None) or not all(isinstance(sentence, str) for sentence in sentences):
-        raise BadRow(f"{name} holds a paragraph that is neither a text nor a title with a text or a list of sentences")
-    return title, sentences
+    "".join(sentences)  # raises TypeError where one is no text
+    return Paragraph(title, sentences, mark is True if mark is not None else not titles or title in titles)
 
 
 # --- fields ----------------------------------------------------------------------------------------------------------
@@ -274,11 +252,9 @@ def _answers(name: str, *values: Any) -> tuple[str, ...]:
     """All that is not blank in texts, numbers and lists of them, in order and each once."""
     found: dict[str, None] = {}
     for answer in (each for value in values for each in (value if isinstance(value, list) else [value])):
-        if answer is None or answer != answer:  # pandas writes NaN for what is missing
-            continue
-        if isinstance(answer, bool) or not isinstance(answer, str | int | float | Decimal):
-            raise BadRow(f"{name} holds {_kind(answer)}, expected text")
-        if str(answer).strip():
+        if isinstance(answer, dict | list | bool):
+            raise BadRow(f"{name} holds {type(answer).__name__}, expected text")
+        if answer is not None and answer == answer and str(answer).strip():  # pandas writes NaN for what is missing
             found[str(answer)] = None
     if not found:
         raise BadRow(f"{name} is missing or empty; use rows that have answers, such as those of a train or dev split")
@@ -294,10 +270,6 @@ def _decoded(value: Any) -> Any:
 
 
 def _text(value: Any, name: str) -> str:
-    if isinstance(value, str) and value.strip():
-        return value
-    raise BadRow(f"{name} is {'blank' if isinstance(value, str) else f'{_kind(value)}, expected text'}")
-
-
-def _kind(value: Any) -> str:
-    return "missing" if value is None else type(value).__name__
+    if not isinstance(value, str) or not value.strip():
+        raise BadRow(f"{name} is missing, blank or no text")
+    return value

@@ -22,9 +22,9 @@ from random import Random
 import orjson
 
 from ...system.errors import reason_of
-from ..pool import read_questions
+from ..pool import PoolQuestion, read_questions
 from ..rows import DataError
-from .sample import Corpus, CorpusQuestion, CountTokens, Haystack, RulerError, Sample, grown
+from .sample import Corpus, CountTokens, Haystack, RulerError, Sample, grown
 
 _Found = tuple[str, Sequence[str], Sequence[str], Sequence[str]]
 """Question, answers, gold documents, and all documents among which it is asked, the gold ones too."""
@@ -108,7 +108,6 @@ def _corpus(path: Path, found: Sequence[_Found], rng: Random) -> Corpus:
     numbers = {document: number for number, document in enumerate(documents)}
     questions = []
     for question, answers, gold, texts in found:
-        own = dict.fromkeys(numbers[text] for text in texts if text not in gold)
-        needed = dict.fromkeys(numbers[text] for text in gold)
-        questions.append(CorpusQuestion(question, tuple(dict.fromkeys(answers)), tuple(needed), tuple(own)))
+        needed, every = (tuple(dict.fromkeys(numbers[text] for text in each)) for each in (gold, texts))
+        questions.append(PoolQuestion("", question, tuple(dict.fromkeys(answers)), needed, every))
     return Corpus(path.name, tuple(documents), tuple(rng.sample(questions, len(questions))))

@@ -29,11 +29,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from wonderwords import Defaults, RandomWord
 
 from ...system.errors import MemAgentError
+from ..pool import PoolQuestion
 from .wording import Wording
 
 CountTokens = Callable[[str], int]
@@ -50,29 +51,17 @@ class LengthError(Exception):
     """No size of this document fits; the message says what is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Essay:
+class Essay(NamedTuple):
     """Running text, repeated for as long as a sample needs it."""
 
     text: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusQuestion:
-    """``gold`` and ``own`` are numbers of documents, disjoint: those that hold the answer, and its distractors."""
-
-    question: str
-    answers: tuple[str, ...]
-    gold: tuple[int, ...]
-    own: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Corpus:
+class Corpus(NamedTuple):
     name: str
     documents: tuple[str, ...]
-    questions: tuple[CorpusQuestion, ...]
+    questions: tuple[PoolQuestion, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +71,7 @@ class Haystack:
     wording: Wording
     essay: Essay
     corpus: Corpus | None = None
-    question: CorpusQuestion | None = None
+    question: PoolQuestion | None = None
     reserved: int = 0
     """Tokens of a sample's length that are none of its text: the prompt around it, and the reply."""
 
@@ -118,8 +107,7 @@ def grown(
 
 
 # --- length ----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Filled:
+class Filled(NamedTuple):
     size: int
     context: str
     tokens: int
@@ -225,15 +213,10 @@ def word_pair(rng: Random) -> str:
     return f"{rng.choice(english('adjectives'))}-{rng.choice(english('nouns'))}"
 
 
-def seven_digits(rng: Random) -> str:
-    return str(rng.randint(1_000_000, 9_999_999))
-
-
-def uuid4(rng: Random) -> str:
-    return str(uuid.UUID(int=rng.getrandbits(128), version=4))
-
-
-DRAWS: Mapping[str, Callable[[Random], str]] = {"word": word_pair, "number": seven_digits, "uuid": uuid4}
+DRAWS: Mapping[str, Callable[[Random], str]] = {
+    "word": word_pair, "number": lambda rng: str(rng.randint(1_000_000, 9_999_999)),
+    "uuid": lambda rng: str(uuid.UUID(int=rng.getrandbits(128), version=4)),
+}
 
 
 def letters(alphabet: str, number: int) -> Callable[[Random], str]:

@@ -62,20 +62,19 @@ def load_wording(path: Path) -> Wording:
     """
     try:
         content = path.read_bytes()
-        texts = yaml.safe_load(content.decode())
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise WordingError(f"--wording {path}: cannot be read: {reason_of(error)}") from None
-    if not isinstance(texts, dict) or not texts or not set(texts) <= set(TEXTS):
-        raise WordingError(f"--wording {path}: allowed: a mapping of {', '.join(TEXTS)} to texts")
+        texts = dict(yaml.safe_load(content))
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        raise WordingError(f"--wording {path}: is no mapping of names to texts ({reason_of(error)})") from None
+    if unknown := texts.keys() - TEXTS.keys():
+        raise WordingError(f"--wording {path}: {min(unknown)!r} is no name; allowed: {', '.join(TEXTS)}")
     for name, text in texts.items():
-        known = {slot for _, slot, _, _ in string.Formatter().parse(TEXTS[name]) if slot}
-        needed = set() if name.endswith("_prefix") else known.difference(_OPTIONAL)
-        marked = {slot: f"\0{slot}\0" for slot in known.union(_OPTIONAL)}
+        slots = {slot for _, slot, _, _ in string.Formatter().parse(TEXTS[name]) if slot}
+        needed = set() if name.endswith("_prefix") else slots.difference(_OPTIONAL)
         try:
-            shown = text.format(**marked)
+            shown = text.format(**{slot: f"\0{slot}" for slot in slots.union(_OPTIONAL)})
         except (LookupError, ValueError, AttributeError):
-            shown = ""
-        if any(marked[slot] not in shown for slot in needed) or not (shown or name.endswith("_prefix")):
+            shown = None
+        if shown is None or any(f"\0{slot}" not in shown for slot in needed):
             raise WordingError(f"--wording {path}: {name} is {text!r}; it must be a text with the slots "
-                               f"{sorted(needed)} in braces, and may have {sorted(marked.keys() - needed)}")
+                               f"{sorted(needed)} in braces, and may have {sorted(slots.union(_OPTIONAL) - needed)}")
     return Wording({**TEXTS, **texts}, f"{path.name} sha256:{hashlib.sha256(content).hexdigest()[:16]}")

@@ -31,7 +31,8 @@ def test_paragraphs_with_text_are_documents_in_one_spacing(tmp_path, row):
 @pytest.mark.parametrize(("row", "reason"), [
     (HOTPOTQA | {"supporting_facts": [["Carl", 0]]}, GOLD_ABSENT),
     (HOTPOTQA | {"context": [["Ann", [""]], ["Bob", ["Bob is."]]]}, GOLD_ABSENT),
-    (MUSIQUE | {"paragraphs": MUSIQUE["paragraphs"][1:]}, GOLD_ABSENT), (MUSIQUE | {"answerable": False}, "marked as impossible to answer"),
+    (MUSIQUE | {"paragraphs": MUSIQUE["paragraphs"][1:]}, GOLD_ABSENT),
+    (MUSIQUE | {"answerable": False}, "marked as impossible to answer"),
 ])
 def test_sound_rows_of_no_use_are_counted(tmp_path, row, reason):
     assert loaded(tmp_path, row, HOTPOTQA | {"_id": "good"}).skipped == {reason: 1}

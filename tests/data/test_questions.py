@@ -129,10 +129,9 @@ def test_questions_without_an_answer_on_purpose(row):
     (HOTPOTQA | {"answer": {"text": "Ann"}}, "answer"), (FLASHRAG | {"golden_answers": []}, "answer"),
     (HOTPOTQA | {"question": " "}, "question"), (HOTPOTQA | {"context": []}, "context"),
     (HOTPOTQA | {"context": ["", " "]}, "context"), (HOTPOTQA | {"context": [["Ann", "a", "b"]]}, "context"),
-    (HOTPOTQA | {"context": {"title": ["Ann"], "sentences": []}}, "title and sentences"),
+    (HOTPOTQA | {"context": {"title": ["Ann"], "sentences": []}}, "context"),
     (MUSIQUE | {"paragraphs": [1]}, "paragraphs"), ({"text": "a"}, "schema"),
-    (MEMAGENT | {"context": ["text"]}, "context"), (MEMAGENT | {"prompt": "", "extra_info": None}, "prompt"),
-    (MEMAGENT | {"prompt": ["Who?"], "extra_info": None}, "prompt"), (MEMAGENT | {"reward_model": {}}, "ground_truth"),
+    (MEMAGENT | {"prompt": ["Who?"], "extra_info": None}, "question"), (MEMAGENT | {"reward_model": {}}, "answer"),
     (OWN | {"metadata": {"context": "text"}}, "ground_truth"), (OWN | {"metadata": "text"}, "metadata"),
     (OWN | {"prompt": [{"role": "system", "content": "Be brief."}]}, "prompt"),
 ])

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mem_agent.data.pool import PoolQuestion
 from mem_agent.data.rows import DataError
 from mem_agent.data.ruler import word_counts
 from mem_agent.data.ruler.document_qa import read_hotpotqa, read_squad
 from mem_agent.data.ruler.sample import (
     Corpus,
-    CorpusQuestion,
     Essay,
     Haystack,
     LengthError,
@@ -35,7 +35,7 @@ from mem_agent.tests.helpers.question_rows import HOTPOTQA, SQUAD_FILE, without
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 DOCUMENTS = tuple(f"Title {n}\nFact {n} is {'well ' * (5 + n % 7)}known." for n in range(40))
-QUESTION = CorpusQuestion("What is fact 3?", ("known", "well known"), gold=(3, 8), own=(1, 2, 30))
+QUESTION = PoolQuestion("", "What is fact 3?", ("known", "well known"), (3, 8), (3, 8, 1, 2, 30))
 ESSAY = Essay("It rained all day. Did it stop? It did not! We left 1234567 stones in the quiet-harbor.", "essay.txt")
 HAYSTACK = Haystack(Wording(), ESSAY, Corpus("corpus.json", DOCUMENTS, (QUESTION,)), QUESTION)
 NEEDLE = re.compile(r"A magic (?:number|uuid) of (\S+) is (\S+)\.")
@@ -200,11 +200,11 @@ COLUMNS = ORIGINAL | {"context": {"title": ["Bob", "Ann"], "sentences": [["Bob i
 HOTPOTQA_DOCUMENTS = ("Ann\nAnn is. She was.", "Bob\nBob is.")
 FILES = {
     # Sorted: "It is cold.", "The Po is long."; a question without answers brings no documents either.
-    "squad": (read_squad, SQUAD_FILE, ("It is cold.", "The Po is long."), ("Which?", ("Po", "The Po"), (1,), (0,))),
-    "original": (read_hotpotqa, [ORIGINAL], HOTPOTQA_DOCUMENTS, ("Who?", ("Ann",), (0,), (1,))),
-    "columns": (read_hotpotqa, [COLUMNS], HOTPOTQA_DOCUMENTS, ("Who?", ("Ann",), (0,), (1,))),
+    "squad": (read_squad, SQUAD_FILE, ("It is cold.", "The Po is long."), ("Which?", ("Po", "The Po"), (1,), (1, 0))),
+    "original": (read_hotpotqa, [ORIGINAL], HOTPOTQA_DOCUMENTS, ("Who?", ("Ann",), (0,), (1, 0))),
+    "columns": (read_hotpotqa, [COLUMNS], HOTPOTQA_DOCUMENTS, ("Who?", ("Ann",), (0,), (1, 0))),
     "all are gold": (read_hotpotqa, [without(ORIGINAL, "supporting_facts")], HOTPOTQA_DOCUMENTS,
-                     ("Who?", ("Ann",), (1, 0), ())),
+                     ("Who?", ("Ann",), (1, 0), (1, 0))),
 }
 
 
@@ -213,7 +213,7 @@ def test_files_become_documents_and_questions(tmp_path, name):
     read, content, documents, question = FILES[name]
     path = tmp_path / "raw.json"
     path.write_text(json.dumps(content))
-    assert read(path, Random(0)) == Corpus("raw.json", documents, (CorpusQuestion(*question),))
+    assert read(path, Random(0)) == Corpus("raw.json", documents, (PoolQuestion("", *question),))
 
 
 @pytest.mark.parametrize("read,content,told", [
