@@ -51,10 +51,9 @@ import orjson
 from tqdm import tqdm
 
 from .data.document_store import DocumentStore, DocumentWriter, store_folder
-from .data.pool import load_corpora
-from .data.questions import row_of, training_row
+from .data.questions import load_corpora, row_of, training_row
 from .data.rows import BadRow, BadRows, DataError, NoGoodRows, open_dataset, open_file
-from .data.synthesize import add_options, check_options, chosen, parse_curriculum, training_questions
+from .data.synthesize import add_options, chosen, parse_curriculum, training_questions
 from .system.cli import one_line_errors, positive_number, run_main, stop_if_asked
 from .system.errors import MemAgentError
 from .system.files import replacing
@@ -130,10 +129,9 @@ def _converted(args: argparse.Namespace, counts: Counter[str]) -> Generator[Writ
 
 def _synthesized(args: argparse.Namespace, counts: Counter[str]) -> Generator[Written, None, None]:
     """Training rows with made documents; counts those written, and the questions left out."""
-    if args.limit:
-        raise DataError("--synthesize takes --rows in place of --limit")
+    if args.limit or not args.raw:
+        raise DataError("--synthesize takes --raw FILE..., and --rows in place of --limit")
     curriculum = parse_curriculum(args.documents)
-    check_options(args, args.rows, ROWS)
     corpora = chosen(args, load_corpora(args.raw, as_published=bool(args.layout)))
     counts.update({"written": len(corpora.questions), "left out": corpora.skipped.total()})
     questions = training_questions(args, corpora, curriculum)
@@ -157,14 +155,14 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--synthesize", action="store_true", help="make long documents from --raw files")
     add = parser.add_argument
     add("--hf-split", default="train", help="split of the dataset (train)")
-    add("--hf-revision", help="branch, tag or commit of the dataset")
+    add("--hf-revision", default="", help="branch, tag or commit of the dataset")
     add("--output", type=Path, required=True, metavar="FILE", help="JSONL file to write")
     add("--limit", type=positive_number, metavar="N", help="stop after N rows written")
     made = parser.add_argument_group("with --synthesize").add_argument
-    add_options(made)
+    add_options(made, required=False)
     made("--documents", default=DOCUMENTS, metavar="CURRICULUM",
          help=f"documents per row, perhaps several with their shares, trained on in this order ({DOCUMENTS})")
-    made("--rows", type=positive_number, help=f"rows ({ROWS})")
+    made("--rows", dest="count", type=positive_number, default=ROWS, help=f"rows ({ROWS})")
     return parser
 
 

@@ -47,8 +47,7 @@ import orjson
 from ..system.cli import one_line_errors, run_main
 from ..system.errors import reason_of
 from ..system.files import folder_lock, remove_drafts, replacing, write_atomically
-from .pool import read_questions
-from .questions import assemble
+from .questions import assemble, read_questions
 from .rows import DataError, open_file
 
 LENGTHS = (50, 100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600)
@@ -68,9 +67,8 @@ def eval_name(length: int | str) -> str:
 def parse_lengths(text: str) -> tuple[int, ...]:
     """``50 200`` -> (50, 200). Raises DataError."""
     words = text.split()
-    wrong = [word for word in words if not word.isdecimal() or int(word) == 0]
-    if wrong or not words:
-        raise DataError(f"length {(wrong or [''])[0]!r:.40}: allowed: numbers above 0, such as 50 200")
+    if not words or not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise DataError(f"lengths {text!r}: allowed: numbers above 0, such as 50 200")
     return tuple(dict.fromkeys(map(int, words)))
 
 

@@ -4,7 +4,7 @@ r"""Writes training rows and evaluation files of math tasks, which need no docum
     mem-agent prepare-math --task gsm8k --hf-dataset openai/gsm8k --hf-config main --hf-split test \
         --eval data/gsm8k
     mem-agent prepare-math --task countdown --countdown 2000 --output countdown.jsonl
-    mem-agent prepare-math --task math --hf-dataset AI-MO/NuminaMath-TIR --limit 2000 --form boxed --output math.jsonl
+    mem-agent prepare-math --task math --hf-dataset AI-MO/NuminaMath-TIR --form boxed --output math.jsonl
 
 ``--output`` gets training rows in the fields that slime and vime expect, ``--eval NAME`` writes ``eval_NAME.json``
 beside it, which ``LENGTH=NAME`` evaluates; ``--eval DIR/NAME`` names the folder::
@@ -59,7 +59,7 @@ import argparse
 import hashlib
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count, islice
@@ -271,28 +271,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     held = random.Random(f"{args.seed}/held out").sample(range(len(questions)), args.split_eval)
     held_out, asked = [questions[number] for number in sorted(held)], {questions[number].asked for number in held}
     trained = [question for question in questions if question.asked not in asked]
-    messages, written = _asking(args), list[str]()
-    with ExitStack() as files:  # both are made before either is put in its place
-
-        def write(path: Path, content: Iterable[bytes], rows: int) -> None:
+    messages, files, counts = _asking(args), dict[Path, list[bytes]](), list[str]()
+    if args.output:
+        rows = [_training_row(each, messages(each), args) for each in trained]
+        files[args.output] = [orjson.dumps(row) + b"\n" for row in rows]
+        counts.append(f"{args.output}: {len(rows)} rows")
+    if args.eval:
+        rows = [_entry(n, each, messages(each), args.task) for n, each in enumerate(held_out or questions)]
+        folder = args.output.parent if args.output and args.eval.parent == Path() else args.eval.parent
+        path = folder / f"eval_{args.eval.name}.json"
+        files[path] = [b"[\n", b",\n".join(map(orjson.dumps, rows)), b"\n]\n"]
+        counts.append(f"{path}: {len(rows)} rows")
+    with ExitStack() as stack:  # both are made before either is put in its place
+        for path, lines in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            files.enter_context(replacing(path)).writelines(content)
-            written.append(f"{path}: {rows} rows")
-
-        if args.output:
-            rows = (_training_row(each, messages(each), args) for each in trained)
-            write(args.output, (orjson.dumps(row) + b"\n" for row in rows), len(trained))
-        if args.eval:
-            asking = held_out or questions
-            entries = [orjson.dumps(_entry(n, each, messages(each), args.task)) for n, each in enumerate(asking)]
-            folder = args.output.parent if args.output and args.eval.parent == Path() else args.eval.parent
-            write(folder / f"eval_{args.eval.name}.json", [b"[\n", b",\n".join(entries), b"\n]\n"], len(asking))
-    print("; ".join([*written, f"{bad.count} bad rows left out"]))
+            stack.enter_context(replacing(path)).writelines(lines)
+    print("; ".join([*counts, f"{bad.count} bad rows left out"]))
     return 0
 
 
 def _questions(args: argparse.Namespace, bad: BadRows) -> list[MathQuestion]:
-    """The good rows, at most ``--limit``; the bad ones are reported."""
+    """The good rows; the bad ones are reported."""
     rows = open_file(args.input) if args.input else open_dataset(args.hf_dataset, args.hf_split, config=args.hf_config)
     found: list[MathQuestion] = []
     for row in tqdm(rows, unit=" rows", disable=None):  # None: silent unless a terminal
@@ -301,8 +300,6 @@ def _questions(args: argparse.Namespace, bad: BadRows) -> list[MathQuestion]:
             found.append(READERS[args.task](row.fields))
         except BadRow as error:
             bad.add(f"{row.where}: {error}")
-        if len(found) == args.limit:
-            break
     return found
 
 
@@ -324,7 +321,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--system", type=Path, metavar="FILE", help="the system message, in place of the pack's; empty: none")
     add("--shots", type=int, choices=range(EXAMPLES), default=0, metavar="K",
         help=f"solved examples before each question, at most {EXAMPLES - 1} (0)")
-    add("--limit", type=positive_number, metavar="N", help="stop after N good rows")
     add("--seed", type=whole_number, default=42, help="shots, held-out rows and problems made (42)")
     return parser
 

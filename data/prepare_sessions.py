@@ -300,6 +300,8 @@ def main(argv: list[str] | None = None) -> int:
         for where, id, question in tqdm(_questions(args.input, read), unit=" questions", disable=None):
             if isinstance(question, str):
                 bad.add(f"{where}: {question}")
+            elif not question.sessions:
+                bad.add(f"{where}: its history has no sessions")
             elif places.get(id) is not None:
                 bad.add(f"{where}: question_id {id!r:.60} is that of a row before; give each its own")
             elif not question.answers and args.format != "rows":
@@ -330,19 +332,15 @@ def _questions(paths: Sequence[Path], read: Reader) -> Iterator[tuple[str, str, 
             where = f"{path.name}: {row.where}"
             try:
                 for made in read(f"{path.stem}_{number}", row.fields):
-                    yield f"{where} ({made['question_id']})", made["question_id"], _question(made)
+                    try:
+                        question = question_in(made)
+                    except ValueError as error:
+                        question = str(error)
+                    yield f"{where} ({made['question_id']})", made["question_id"], question
             except BadRow as error:
                 yield where, where, str(error)
             except (AttributeError, LookupError, TypeError, ValueError, OSError) as error:
                 yield where, where, f"cannot be read ({reason_of(error)}); check --format"
-
-
-def _question(row: Fields) -> HistoryQuestion | str:
-    try:
-        question = question_in(row)
-    except ValueError as error:
-        return str(error)
-    return question if question.sessions else "its history has no sessions"
 
 
 def _splits(args: argparse.Namespace, read: Reader, places: Mapping[str, int | None]) -> dict[str, list[int]]:
@@ -397,10 +395,11 @@ def _write(spool: BinaryIO, places: Sequence[int], file: BinaryIO) -> None:
 
 
 def _own_columns(rows: list[dict[str, Any]]) -> dict[str, pa.DataType]:
+    """A column without any value is of texts, one of empty lists of lists of texts."""
+    empty = {pa.null(): _TEXT, pa.list_(pa.null()): _TEXTS}
     names = dict.fromkeys(name for row in rows for name in row if name not in _COLUMNS)
     types = {name: pa.infer_type([row.get(name) for row in rows]) for name in names}
-    return {name: _TEXT if pa.types.is_null(kind) else _TEXTS if kind == pa.list_(pa.null()) else kind
-            for name, kind in types.items()}
+    return {name: empty.get(kind, kind) for name, kind in types.items()}
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -78,18 +78,9 @@ from tqdm import tqdm
 from ..rewards.answers import AnswerKind, kind_of
 from ..rewards.qa_metrics import normalise_squad
 from ..system.cli import one_line_errors, positive_number, run_main, stop_if_asked, whole_number
-from .eval_files import (
-    CORPUS,
-    INDEX_ONLY_ABOVE,
-    LENGTHS,
-    eval_name,
-    locked_manifest,
-    parse_lengths,
-    published_ids,
-    sha256_of,
-)
-from .pool import Corpora, PoolQuestion, load_corpora
-from .questions import Question, assemble
+from . import eval_files
+from .eval_files import CORPUS, eval_name, sha256_of
+from .questions import Corpora, PoolQuestion, Question, assemble, load_corpora
 from .rows import DataError
 
 FORMAT = 2
@@ -129,18 +120,9 @@ def haystack(
 
 def _without_answer(documents: Sequence[str], question: PoolQuestion) -> Callable[[int], bool]:
     """Whether a document holds none of the answers."""
-    answers = [answer for answer in question.answers if kind_of(answer) is not AnswerKind.CHOICE]
-    plain = [f" {form} " for answer in answers if (form := normalise_squad(answer))]
-    # "The The" is all articles, of which the plain form has none.
-    odd = [normalise_squad(answer, keep_articles=True) for answer in answers if not normalise_squad(answer)]
-    articles = [f" {form} " for form in odd if form]
-
-    def is_clean(number: int) -> bool:
-        words = _words(documents[number])
-        text = f" {normalise_squad(documents[number], keep_articles=True)} " if articles else ""
-        return not any(form in words for form in plain) and not any(form in text for form in articles)
-
-    return is_clean
+    answers = [normalise_squad(answer) for answer in question.answers if kind_of(answer) is not AnswerKind.CHOICE]
+    forms = [f" {answer} " for answer in answers if answer]
+    return lambda number: not any(form in _words(documents[number]) for form in forms)
 
 
 @cache
@@ -163,7 +145,7 @@ def chosen(args: argparse.Namespace, corpora: Corpora, times: int = 1) -> Corpor
     """The chosen ones of all questions, or ``times`` as many if there are. Raises DataError."""
     if args.published_questions:
         by_id = {question.id: question for question in corpora.questions}
-        ids = published_ids(args.published_questions, args.raw[0])
+        ids = eval_files.published_ids(args.published_questions, args.raw[0])
         if absent := set(ids) - by_id.keys():
             raise DataError(f"{args.raw[0]}: question {min(absent)} lacks a supporting document; fetch it again")
         return replace(corpora, questions=tuple(by_id[name] for name in ids))
@@ -228,7 +210,7 @@ def synthesise(args: argparse.Namespace, lengths: Sequence[int]) -> None:
     Raises:
         MemAgentError: raw data, lengths or folder are of no use, or a file there is another one; OSError: disk full.
     """
-    with locked_manifest(args.output) as manifest:
+    with eval_files.locked_manifest(args.output) as manifest:
         sources = _sources(args, lengths)
         missing = {name: source for name, source in sources.items() if not manifest.has(name, source)}
         for name in sources:
@@ -268,10 +250,10 @@ def _sources(args: argparse.Namespace, lengths: Sequence[int]) -> dict[str, dict
     verdict = {"closed_book": sha256_of(args.closed_book)} if args.closed_book else {}
     asked = args.published_questions
     which = {"published": sha256_of(asked)} if asked else {"questions": args.count}
-    sources: dict[str, dict[str, Any]] = {CORPUS: pool} if max(lengths) > INDEX_ONLY_ABOVE else {}
+    sources: dict[str, dict[str, Any]] = {CORPUS: pool} if max(lengths) > eval_files.INDEX_ONLY_ABOVE else {}
     for n in lengths:
         source = pool | {"kind": "synthesis", "seed": args.seed, **which, **verdict}
-        sources[eval_name(n)] = source | {"documents": n, "index_only": n > INDEX_ONLY_ABOVE}
+        sources[eval_name(n)] = source | {"documents": n, "index_only": n > eval_files.INDEX_ONLY_ABOVE}
         for d in [d for d in DISTANCES if args.distant_evidence and d < n]:
             subset = {"min_distance": d, "candidates": CANDIDATES}
             sources[eval_name(f"{n}_min_distance_{d}")] = sources[eval_name(n)] | subset
@@ -323,9 +305,10 @@ def is_far(places: Sequence[int], distance: int) -> bool:
 
 
 # --- command line ----------------------------------------------------------------------------------------------------
-def add_options(add: Callable[..., Any]) -> None:
-    """Those of a selection, except the count, which every command names its own way."""
-    add("--raw", type=Path, nargs="+", metavar="FILE", default=[], help="HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD")
+def add_options(add: Callable[..., Any], *, required: bool) -> None:
+    """Those that choose questions, except their count, which every command names its own way."""
+    add("--raw", type=Path, nargs="+", metavar="FILE", default=[], required=required,
+        help="HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD")
     add("--seed", type=whole_number, default=42, help="choice of questions and documents (42)")
     add("--closed-book", type=Path, metavar="FILE", help="verdict.json: leave out what needs no document")
     add("--published-questions", type=Path, metavar="FILE",
@@ -335,32 +318,20 @@ def add_options(add: Callable[..., Any]) -> None:
         "every document of a length, others of any content, text as the data has it")
 
 
-def check_options(args: argparse.Namespace, count: int | None, default: int) -> None:
-    """Sets ``args.count``, the number of questions. Raises DataError: options that choose questions in two ways."""
-    if not args.raw:
-        raise DataError("--raw: name HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD files")
-    if args.published_questions and (count is not None or args.closed_book or len(args.raw) > 1):
-        raise DataError("--published-questions: name their one raw file, and neither a number nor --closed-book")
-    args.count = count or default
-
-
 @one_line_errors("the same command continues with what is missing")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="mem-agent synthesize", description="Write evaluation files of any length.")
     add = parser.add_argument
-    add_options(add)
+    add_options(add, required=True)
     add("--output", type=Path, required=True, metavar="DIR", help="folder of eval_<length>.json")
-    add("--lengths", default=" ".join(map(str, LENGTHS)), help="numbers of documents")
-    add("--questions", type=positive_number, help=f"questions in every file ({QUESTIONS})")
+    add("--lengths", default=" ".join(map(str, eval_files.LENGTHS)), help="numbers of documents")
+    add("--questions", dest="count", type=positive_number, default=QUESTIONS,
+        help=f"questions in every file ({QUESTIONS})")
     add("--distant-evidence", action="store_true",
         help=f"as well files of questions whose evidence lies {DISTANCES} documents apart, the last fact first")
     args = parser.parse_args(argv)
-    lengths = parse_lengths(args.lengths)
-    if args.distant_evidence and (args.published_questions or max(lengths) <= DISTANCES[0]):
-        raise DataError(f"--distant-evidence: not with --published-questions; for lengths above {DISTANCES[0]}")
-    check_options(args, args.questions, QUESTIONS)
-    synthesise(args, lengths)
+    synthesise(args, eval_files.parse_lengths(args.lengths))
     return 0
 
 

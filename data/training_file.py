@@ -206,8 +206,7 @@ class _ParquetRows:
         self.tasks: dict[str, int] = {}
         try:
             with pq.ParquetFile(path) as file:
-                self._footer, names = file.metadata, file.schema_arrow.names
-                self._columns = [name for name in ("prompt", "label", "metadata") if name in names]
+                self._footer = file.metadata
                 for number, entry in enumerate(file.read(["metadata.task"]).to_pylist(), 1):
                     if task := (entry.get("metadata") or {}).get("task"):
                         self.tasks.setdefault(task, number)
@@ -225,7 +224,7 @@ class _ParquetRows:
         group = bisect_right(self._starts, number) - 1
         batch, place = divmod(number - self._starts[group], BATCH_ROWS)
         with pq.ParquetFile(self.path, metadata=self._footer) as file:
-            batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=self._columns)
+            batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=["prompt", "label", "metadata"])
             found = next(islice(batches, batch, None)).slice(place, 1).to_pylist()[0]
         row = _checked(f"{self.path}, row {number + 1}", found)
         return row | {"metadata": {name: value for name, value in row["metadata"].items() if value is not None}}

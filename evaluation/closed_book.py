@@ -31,7 +31,7 @@ import orjson
 from tqdm import tqdm
 
 from ..data.eval_files import sha256_of
-from ..data.pool import PoolQuestion, load_corpora
+from ..data.questions import PoolQuestion, load_corpora
 from ..hooks.chat_model import ChatClient, ChatFailed, ChatSettings
 from ..rewards.answers import AnswerKind, after_thinking, kind_of, last_boxed
 from ..rewards.qa_metrics import exact_match, normalise_squad, sub_em

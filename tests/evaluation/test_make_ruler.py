@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from mem_agent.agents.vocabulary import Vocabulary
+from mem_agent.data.ruler.sample import load_wording
 from mem_agent.data.ruler.tasks import TASKS
-from mem_agent.data.ruler.wording import load_wording
 from mem_agent.evaluation.make_ruler import main
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
