@@ -10,8 +10,8 @@ order: such a curriculum says so in its rows (``metadata.curriculum``) and is tr
 ROLLOUT_SHUFFLE=1.
 
 The first two take rows with ``question``, ``answer`` (or ``answers``) and ``context``, which is a text, a list of
-texts or a list of paragraphs; rows of the known data sets; and rows that this command has written: data/questions.py
-shows them all. Each line written has the fields slime and vime expect::
+texts or a list of paragraphs; and rows of the known data sets: data/questions.py shows them all. Each line written has
+the fields slime and vime expect::
 
     {"prompt": "Who ...?", "label": "Ann", "metadata": {"ground_truth": ["Ann", "Ann Lee"], "context": "Document ..."}}
 
@@ -50,8 +50,8 @@ from typing import Any
 import orjson
 from tqdm import tqdm
 
-from .data.document_store import DocumentStore, DocumentWriter, store_folder
-from .data.questions import load_corpora, row_of, training_row
+from .data.document_store import DocumentWriter, store_folder
+from .data.questions import load_corpora, read_question, row_of
 from .data.rows import BadRow, BadRows, DataError, NoGoodRows, open_dataset, open_file
 from .data.synthesize import add_options, chosen, parse_curriculum, training_questions
 from .system.cli import one_line_errors, positive_number, run_main, stop_if_asked
@@ -93,13 +93,12 @@ def _converted(args: argparse.Namespace, counts: Counter[str]) -> Generator[Writ
         raise DataError("--published-questions and --published-layout are for --synthesize, which makes documents")
     name = args.input or args.hf_dataset
     rows = open_file(name) if args.input else open_dataset(name, args.hf_split, args.hf_revision)
-    store = DocumentStore(store_folder(args.input)) if args.input else None
     bad = BadRows("prepare_data")
     ids: dict[Any, str] = {}
     are_read: bool | None = None  # whether rows have documents, as the first good one does or not
     for row in tqdm(rows, unit=" rows", disable=None):  # None: silent unless a terminal
         try:
-            made, document = training_row(row.fields, store)
+            made, document = row_of(read_question(row.fields))
             is_read = not made["metadata"].keys().isdisjoint(("context", "context_id"))
             if are_read and not is_read:
                 raise BadRow("context is missing, which the rows before have")

@@ -36,6 +36,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 from ..system.errors import MemAgentError, reason_of
 
@@ -51,8 +52,7 @@ class DocumentError(MemAgentError):
     """A file or folder that gives no text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """A file's text. ``starts`` has the offset of every line, page or paragraph, whatever ``unit`` is, in order."""
 
     name: str

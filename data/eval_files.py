@@ -219,11 +219,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise DataError(f"{args.dataset}: {reason_of(error)} (HF_ENDPOINT and HF_TOKEN say where and as whom); run "
                         "again to continue") from None
     there = {path: n for path, n in files.items() if path.is_file()}
-    for path in there:
-        print(f"{path}: there")
-    if any(n > INDEX_ONLY_ABOVE for n in there.values()):
-        print(f"documents are named by number in files of more than {INDEX_ONLY_ABOVE:,}: put HotpotQA's "
-              f"{RAW_NAMES[0]} beside them")
+    for path, n in there.items():
+        by_number = f"; names documents of HotpotQA's {RAW_NAMES[0]}, put that file beside it"
+        print(f"{path}: there{by_number if n > INDEX_ONLY_ABOVE else ''}")
     if not there or (args.lengths and there != files):
         raise DataError(f"{args.dataset} has not all of {', '.join(names)}")
     return 0

@@ -174,7 +174,8 @@ def _math(fields: Fields) -> MathQuestion:
 
 
 def _countdown(fields: Fields) -> MathQuestion:
-    numbers, target = fields.get("nums", fields.get("numbers")), fields.get("target")
+    numbers: Any = fields.get("nums", fields.get("numbers"))
+    target: Any = fields.get("target")
     if not isinstance(numbers, list) or len(numbers) < 2 or any(type(one) is not int for one in [*numbers, target]):
         raise BadRow("nums (or numbers) and target must be at least two whole numbers, and one")
     return _problem(numbers, target, fields)

@@ -50,11 +50,10 @@ except for two things::
 
 - ``_abs`` at the end of a question's id: an abstention question, which asks for what never happened. Its evidence
   sessions do not hold an answer, and LongMemEval's own retrieval scores skip it: its kind is ``abstention`` and it has
-  no gold; the ids stay in the column ``evidence_session_ids``;
+  no gold;
 - the oracle's sessions are in no order of time: sessions are sorted by their dates, where all have one.
 
-Turns that hold the evidence stand in ``evidence_turns`` as ``<session id>:<turn from 0>``. A session id that a history
-has twice is told apart by ``#2``, and both are gold if one is.
+A session id that a history has twice is told apart by ``#2``, and both are gold if one is.
 
 PersonaMem (Jiang et al. 2025), multiple choice. Version 1: ``questions_32k.csv`` (128k, 1M) and
 ``shared_contexts_32k.jsonl``, whose lines are ``{id: [messages]}``. A question is asked behind the first
@@ -166,12 +165,11 @@ def read_longmemeval(name: str, fields: Fields) -> Iterable[dict[str, Any]]:
         raise BadRow(f"{len(talks)} sessions, {len(ids)} of their ids and {len(dates)} of their dates")
     order, evidence = _in_time(dates), set(map(str, fields.get("answer_session_ids") or ()))
     gold = [names[n] for n in order if ids[n] in evidence]
-    turns = [f"{names[n]}:{t}" for n in order for t, turn in enumerate(talks[n]) if turn.get("has_answer") is True]
     abstains = {"question_type": "abstention", "answer_session_ids": []} if id.endswith("_abs") else {}
     return [{
         **fields, "question_id": id, "answer_session_ids": gold,
         "haystack_sessions": [talks[n] for n in order], "haystack_session_ids": [names[n] for n in order],
-        "haystack_dates": [dates[n] for n in order], "evidence_session_ids": gold, "evidence_turns": turns, **abstains,
+        "haystack_dates": [dates[n] for n in order], **abstains,
     }]
 
 
@@ -332,11 +330,11 @@ def _questions(paths: Sequence[Path], read: Reader) -> Iterator[tuple[str, str, 
             where = f"{path.name}: {row.where}"
             try:
                 for made in read(f"{path.stem}_{number}", row.fields):
+                    id = made["question_id"]
                     try:
-                        question = question_in(made)
+                        yield f"{where} ({id})", id, question_in(made)
                     except ValueError as error:
-                        question = str(error)
-                    yield f"{where} ({made['question_id']})", made["question_id"], question
+                        yield f"{where} ({id})", id, str(error)
             except BadRow as error:
                 yield where, where, str(error)
             except (AttributeError, LookupError, TypeError, ValueError, OSError) as error:

@@ -9,7 +9,6 @@ FlashRAG   ``golden_answers``; the fields of HotpotQA's columns (or ``content`` 
 MuSiQue    ``paragraphs[{title, paragraph_text, is_supporting}]`` in place of ``context``; more in ``answer_aliases``
 SQuAD      ``answers{text}``; ``rows`` brings the original files, one object of articles, into this shape
 MemAgent   ``prompt`` (text or chat messages) or ``extra_info.question``; ``context``; ``reward_model.ground_truth``
-own        ``prompt, label, metadata{ground_truth, context or context_id}``: training rows already, kept unchanged
 =========  ===========================================================================================================
 
 A worked example, of which all shapes of HotpotQA give the same::
@@ -56,7 +55,7 @@ from typing import Any
 
 import orjson
 
-from .document_store import DocumentStore, MissingDocument, document_id
+from .document_store import document_id
 from .rows import BadRow, BadRows, DataError, open_file
 
 INLINE_CHARS = 20_000
@@ -130,27 +129,6 @@ def _are_apart(before: str, after: str) -> bool:
 
 
 # --- training rows ---------------------------------------------------------------------------------------------------
-def training_row(fields: Mapping[str, Any], store: DocumentStore | None) -> tuple[dict[str, Any], str | None]:
-    """The training row of a row of any data set, or of one that is a training row already, and its document if that
-    is not inline; ``store`` has the documents that training rows name.
-
-    Raises:
-        BadRow: it lacks a question or an answer, or a field of it cannot be read.
-        MissingDocument: it names a document that is in no store.
-    """
-    if "prompt" not in fields or "metadata" not in fields or "reward_model" in fields:
-        return row_of(read_question(fields))
-    metadata = _mapping(fields["metadata"])
-    _text(_chat_text(fields["prompt"]), "prompt")
-    _answers("metadata.ground_truth", metadata.get("ground_truth"))
-    row = {name: fields[name] for name in ("prompt", "label", "metadata") if name in fields}
-    if metadata.get("context") is not None or metadata.get("context_id") is None:
-        return row, None
-    if store is None:
-        raise MissingDocument("rows name documents by id; convert their file by --input, with its .docs folder")
-    return row, store.get(metadata["context_id"])
-
-
 def row_of(question: Question) -> tuple[dict[str, Any], str | None]:
     """The training row of a question, and its document if that is not inline."""
     document = question.context or assemble(spaced_documents(question.paragraphs))
@@ -175,7 +153,8 @@ def read_question(fields: Mapping[str, Any]) -> Question:
     extras = {name: fields[name] for name in _KEPT if name in fields}
     if "id" not in extras and "_id" in fields:  # the original HotpotQA files
         extras = {"id": fields["_id"]} | extras
-    answers, is_squad = fields.get("answers"), isinstance(fields.get("answers"), dict)
+    answers: Any = fields.get("answers")
+    is_squad = isinstance(answers, dict)
     texts = answers.get("text") if is_squad else answers
     if fields.get("is_impossible") is True or fields.get("answerable") is False or (is_squad and texts == []):
         raise Impossible("marked as impossible to answer")

@@ -18,7 +18,7 @@ import csv
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -114,18 +114,19 @@ def _parquet_rows(path: Path) -> Iterator[SourceRow]:
 
 
 def _hub_rows(name: str, split: str, revision: str, config: str | None) -> Iterator[SourceRow]:
-    yield from _numbered(_dataset(name, split, revision, config))
-
-
-def _dataset(name: str, split: str, revision: str, config: str | None) -> Any:
     from datasets import load_dataset  # slow to import; local files do without
 
     load = partial(load_dataset, name, split=split, revision=revision or None, streaming=True)
     try:
-        return load(name=config)
+        found = load(name=config)
     except ValueError as error:
         if "same data file format" not in str(error):
             raise
+        found = _named_after(split, load)
+    yield from _numbered(found)
+
+
+def _named_after(split: str, load: Callable[..., Any]) -> Any:
     for suffix in ("parquet", "jsonl", "json", "csv"):
         for pattern in (f"**/*[-_.]{split}[-_.]*{suffix}", f"**/{split}[-_.]*{suffix}"):
             with suppress(FileNotFoundError):

@@ -225,6 +225,7 @@ def synthesise(args: argparse.Namespace, lengths: Sequence[int]) -> None:
         candidates = chosen(args, everything, CANDIDATES) if args.distant_evidence else every
         for name, source in missing.items():
             is_subset, more = "min_distance" in source, dict[str, Any]()
+            lines: Iterable[bytes]
             if name == CORPUS:
                 lines = (orjson.dumps(text) + b"\n" for text in everything.documents)
                 more["documents"] = len(everything.documents)
@@ -267,7 +268,7 @@ def _entries(args: argparse.Namespace, corpora: Corpora, source: dict[str, Any])
         stop_if_asked()
         numbers = _numbers(args, corpora, question, length)
         places = places_of(question.evidence, numbers)
-        if distance and not is_far(places, distance):
+        if distance and distance_of(places) < distance:
             continue
         entry: dict[str, Any] = {"index": index, "id": question.id, "input": question.question,
                                  "answers": question.answers, "num_docs": length}
@@ -295,13 +296,8 @@ def places_of(evidence: Sequence[int], numbers: Sequence[int]) -> tuple[int, ...
 
 
 def distance_of(places: Sequence[int]) -> int:
-    """The least one between neighbours; 0 where there are no two."""
-    return min((after - before for before, after in pairwise(sorted(places))), default=0)
-
-
-def is_far(places: Sequence[int], distance: int) -> bool:
-    """Whether a question belongs to the subset of this distance."""
-    return all(before >= after for before, after in pairwise(places)) and distance_of(places) >= distance
+    """The least one between neighbours; 0 where there are no two, or where one of them does not fall."""
+    return max(0, min((before - after for before, after in pairwise(places)), default=0))
 
 
 # --- command line ----------------------------------------------------------------------------------------------------

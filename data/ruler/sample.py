@@ -91,14 +91,15 @@ def load_wording(path: Path) -> Wording:
         raise RulerError(f"--wording {path}: {min(unknown)!r} is no name; allowed: {', '.join(TEXTS)}")
     for name, text in texts.items():
         slots = {slot for _, slot, _, _ in string.Formatter().parse(TEXTS[name]) if slot}
-        needed = set() if name.endswith("_prefix") else slots.difference(_OPTIONAL)
+        needed = [] if name.endswith("_prefix") else sorted(slots.difference(_OPTIONAL))
         try:
             shown = text.format(**{slot: f"\0{slot}" for slot in slots.union(_OPTIONAL)})
+            filled = all(f"\0{slot}" in shown for slot in needed)
         except (LookupError, ValueError, AttributeError):
-            shown = None
-        if shown is None or any(f"\0{slot}" not in shown for slot in needed):
-            raise RulerError(f"--wording {path}: {name} is {text!r}; it must be a text with the slots "
-                               f"{sorted(needed)} in braces, and may have {sorted(slots.union(_OPTIONAL) - needed)}")
+            filled = False
+        if not filled:
+            raise RulerError(f"--wording {path}: {name} is {text!r}; it must be a text with the slots {needed} in "
+                             f"braces, and may have no others than {sorted(slots.union(_OPTIONAL))}")
     return Wording({**TEXTS, **texts}, f"{path.name} sha256:{hashlib.sha256(content).hexdigest()[:16]}")
 
 

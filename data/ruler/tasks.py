@@ -47,7 +47,7 @@ from wonderwords import Defaults, RandomWord
 from ...rewards.qa_metrics import STRING_MATCH_ALL, STRING_MATCH_PART
 from ...system.errors import reason_of
 from ..questions import PoolQuestion, read_questions
-from ..rows import DataError
+from ..rows import DataError, open_file
 from .sample import (
     Corpus,
     CountTokens,
@@ -235,9 +235,7 @@ class _Chain:
         return place(self._filler(size), statements, self.depths, "\n")
 
 
-def variable_tracking(
-    hops: int, rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack
-) -> Sample:
+def variable_tracking(hops: int, rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack) -> Sample:
     """A chain of ``hops`` + 1 assignments, in their order, scattered over a document of short sentences.
 
     A solved example comes before, as in RULER: a document of at most 500 tokens with its question, in which a chain
@@ -453,20 +451,15 @@ def document_qa(rng: Random, budget: int, count_tokens: CountTokens, haystack: H
 
 
 def read_squad(path: Path, rng: Random) -> Corpus:
-    """An original SQuAD file; questions without answers, and articles without others, are left out.
-
-    Raises DataError.
-    """
-    found = list[_Found]()
+    """A SQuAD file; questions without answers, and articles without others, are left out. Raises DataError."""
+    rows, articles = [row.fields for row in open_file(path)], dict[str, dict[str, None]]()
     try:
-        for article in orjson.loads(path.read_bytes())["data"]:
-            texts = [paragraph["context"] for paragraph in article["paragraphs"]]
-            for paragraph in article["paragraphs"]:
-                for asked in paragraph["qas"]:
-                    answers = [answer["text"] for answer in asked["answers"] if answer["text"].strip()]
-                    if answers and not asked.get("is_impossible"):
-                        found.append((asked["question"], answers, [paragraph["context"]], texts))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        for row in rows:
+            articles.setdefault(row["title"], {})[row["context"]] = None
+        answered = [(row, [text for text in row["answers"]["text"] if text.strip()]) for row in rows]
+        found = [(row["question"], answers, [row["context"]], list(articles[row["title"]]))
+                 for row, answers in answered if answers]
+    except (KeyError, TypeError) as error:
         raise DataError(f"{path}: not a SQuAD file ({reason_of(error)})") from None
     return _corpus(path, found, rng)
 

@@ -81,9 +81,8 @@ def test_sessions_stand_in_the_order_of_time_and_abstention_has_no_gold(prepare)
     assert [(s.id, s.date) for s in asked.sessions] == [
         ("a", "2023/05/20 (Sat) 02:11"), ("b", "2023/05/20 (Sat) 02:21")]
     assert (asked.gold, asked.gold_positions, asked.answers, asked.kind) == (("b",), (1,), ("4",), "multi-session")
-    assert asked.own == {"evidence_session_ids": ["b"], "evidence_turns": ["b:0"]}
     assert [s.id for s in undated.sessions] == ["b", "a"]
-    assert (abstains.kind, abstains.gold, abstains.own["evidence_session_ids"]) == ("abstention", (), ["b"])
+    assert (abstains.kind, abstains.gold) == ("abstention", ())
     assert [s.id for s in twice.sessions] == ["b#2", "b"] and set(twice.gold) == {"b", "b#2"}
 
 

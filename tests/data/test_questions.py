@@ -18,7 +18,6 @@ from mem_agent.data.questions import (
     row_of,
     spaced_documents,
 )
-from mem_agent.data.questions import training_row as made
 from mem_agent.data.rows import BadRow, DataError
 from mem_agent.rewards.turn_rewards import supporting_titles
 from mem_agent.tests.helpers.question_rows import COLUMNS, HOTPOTQA, MEMAGENT, MUSIQUE, PLAIN, SQUAD, put, without
@@ -27,11 +26,14 @@ ANN, BOB = Paragraph("Ann", ("Ann is.", " She was.")), Paragraph("Bob", ("Bob is
 TEXT = "Document 1:\nAnn\nAnn is. She was.\n\nDocument 2:\nBob\nBob is."
 FLASHRAG = {"id": "5a", "question": "Who?", "golden_answers": ["Ann"], "metadata": COLUMNS}
 CONTENT = {"title": COLUMNS["context"]["title"], "content": COLUMNS["context"]["sentences"]}
-OWN = {"prompt": "Who?", "label": "Ann", "metadata": {"ground_truth": ["Ann"], "context": "Ann is.", "level": 3}}
+
+
+def made(row):
+    return row_of(read_question(row))
 
 
 def document(row):
-    return made(row, None)[0]["metadata"]["context"]
+    return made(row)[0]["metadata"]["context"]
 
 
 # --- paragraphs and documents ----------------------------------------------------------------------------------------
@@ -104,7 +106,7 @@ def test_ids_and_optional_fields():
 # --- training rows ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("row", [HOTPOTQA, MUSIQUE, SQUAD])
 def test_the_evidence_reaches_the_training_row(row):
-    written, text = made(row, None)
+    written, text = made(row)
     assert (written["prompt"], written["label"], text) == ("Who?", "Ann", None)
     assert supporting_titles(written["metadata"]) == ["Ann"]
 
@@ -114,12 +116,6 @@ def test_a_long_document_is_named_by_its_id():
     assert text == "x" * 20_001
     assert row["metadata"] == {"ground_truth": ("Ann", "Eve"), "context_id": "991b716ebf8586a3"}
     assert row_of(Question("Who?", ("Ann",), "x" * 20_000))[1] is None
-
-
-def test_own_rows_stay_as_they_are():
-    for row in (OWN, without(OWN, "label"), OWN | {"prompt": [{"role": "user", "content": "Who?"}]},
-                OWN | {"metadata": {"ground_truth": ["Ann"]}}):
-        assert made(row | {"other": 1}, None) == (row, None)
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
@@ -138,12 +134,10 @@ def test_questions_without_an_answer_on_purpose(row):
     (HOTPOTQA | {"context": {"title": ["Ann"], "sentences": []}}, "context"),
     (MUSIQUE | {"paragraphs": [1]}, "paragraphs"), ({"text": "a"}, "schema"),
     (MEMAGENT | {"prompt": ["Who?"], "extra_info": None}, "question"), (MEMAGENT | {"reward_model": {}}, "answer"),
-    (OWN | {"metadata": {"context": "text"}}, "ground_truth"), (OWN | {"metadata": "text"}, "metadata"),
-    (OWN | {"prompt": [{"role": "system", "content": "Be brief."}]}, "prompt"),
 ])
 def test_bad_rows_name_the_field(row, field):
     with pytest.raises(BadRow, match=field) as caught:
-        made(row, None)
+        made(row)
     assert not isinstance(caught.value, Impossible)
 
 
@@ -153,11 +147,7 @@ def loaded(tmp_path, *rows):
 
 
 @pytest.mark.parametrize("row", [
-    HOTPOTQA | {"context": [["Ann", ["Ann is.", "She was."]], ["Bob", ["Bob is.", ""]]]},
-    HOTPOTQA | {"context": [*HOTPOTQA["context"], ["Empty", []], ["Blank", [" "]]]},
-    HOTPOTQA | {"context": [["Ann", "Ann is. She was."], ["Bob", "Bob is."]]},
-    MUSIQUE,
-])
+    HOTPOTQA | {"context": [["Ann", ["Ann is.", "She was."]], ["Bob", ["Bob is.", ""]], ["Empty", []]]}, MUSIQUE])
 def test_paragraphs_with_text_are_documents_in_one_spacing(tmp_path, row):
     corpora = loaded(tmp_path, row)
     (question,) = corpora.questions

@@ -14,7 +14,7 @@ from mem_agent.data import eval_files
 from mem_agent.data.eval_files import Corpus, locked_manifest, sha256_of
 from mem_agent.data.questions import PoolQuestion
 from mem_agent.data.rows import DataError
-from mem_agent.data.synthesize import distance_of, haystack, is_far, lengths_of, main, parse_curriculum
+from mem_agent.data.synthesize import haystack, lengths_of, main, parse_curriculum
 from mem_agent.tests.helpers.raw_hotpotqa import raw_rows, split_documents
 
 
@@ -43,13 +43,6 @@ def test_golds_stand_everywhere_equally_often():
     assert sum((places[place] - 400) ** 2 / 400 for place in range(10)) < 27.9  # chi-square, p = 0.001
 
 
-def test_a_sample_depends_on_seed_question_and_length_alone():
-    documents, first, second = plain(100), question(name="a"), question(name="b")
-    again = [haystack(documents, first, 10, seed=1) for _ in range(2)]
-    others = {haystack(documents, second, 10, 1), haystack(documents, first, 10, 2), haystack(documents, first, 11, 1)}
-    assert again[0] == again[1] and again[0] not in {other[:10] for other in others} and len(others) == 3
-
-
 @pytest.mark.parametrize(("answer", "text", "holds"), [
     ("Ann Lee", "She was ANN LEE.", True), ("Ann Lee", "Joann Leeds was there.", False),
     ("the Rock", "They call him Rock, always.", True), ("1,984", "in 1984", True),
@@ -73,14 +66,6 @@ def test_the_published_layout_is_one_shuffle_for_all_questions():
         shuffled = list(range(200))
         random.Random(4).shuffle(shuffled)
         assert [chosen.index(n) for n in own] == [shuffled.index(k) for k in range(10)]
-
-
-@pytest.mark.parametrize(("asked", "documents", "number"), [
-    (question(gold=(0, 1, 2)), 2, "3"), (question(answers=("Text 4",)), 40, "39"), (question(), 41, "40"),
-])
-def test_a_pool_too_small_says_what_there_is(asked, documents, number):
-    with pytest.raises(DataError, match=f"question q.*{number}"):
-        haystack(plain(40), asked, documents, seed=1)
 
 
 # --- evaluation files ------------------------------------------------------------------------------------------------
@@ -171,15 +156,6 @@ def test_questions_that_need_no_document_stay_out(raw, tmp_path, capsys):
 
 
 # --- distant evidence ------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("places", "falling", "distance"), [
-    ((250, 10), True, 240), ((10, 250), False, 240), ((900, 500, 399), True, 101), ((250, 10, 250), False, 0),
-    ((7,), True, 0),
-])
-def test_places_and_their_distance(places, falling, distance):
-    """By hand: falling, least gap between neighbours."""
-    assert distance_of(places) == distance and is_far(places, 100) == (falling and distance >= 100)
-
-
 def test_subsets_hold_questions_whose_evidence_is_far_apart_last_fact_first(tmp_path, capsys):
     raw, out = tmp_path / "two_facts.json", tmp_path / "out"
     raw.write_text(json.dumps(raw_rows(60, real=False)))
@@ -198,12 +174,9 @@ def test_subsets_hold_questions_whose_evidence_is_far_apart_last_fact_first(tmp_
 
 
 # --- curricula -------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("documents", "lengths"), [
-    ("4", [4] * 10), ("4 6", [4] * 5 + [6] * 5), ("4:0.3 6:0.3 8:0.4", [4] * 3 + [6] * 3 + [8] * 4),
-    ("8:0.34 4:0.33 6:0.33", [8] * 4 + [4] * 3 + [6] * 3),
-])
-def test_a_curriculum_of_lengths(documents, lengths):
-    assert lengths_of(parse_curriculum(documents), 10) == lengths
+def test_a_curriculum_of_lengths():
+    assert lengths_of(parse_curriculum("4 6"), 10) == [4] * 5 + [6] * 5
+    assert lengths_of(parse_curriculum("8:0.34 4:0.33 6:0.33"), 10) == [8] * 4 + [4] * 3 + [6] * 3
 
 
 # --- wrong use -------------------------------------------------------------------------------------------------------
@@ -249,8 +222,7 @@ def test_what_is_there_is_kept_and_one_run_writes_at_a_time(raw, tmp_path, capsy
     assert str(output) in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_run_leaves_whole_files_and_is_continued(tmp_path, number):
+def test_a_killed_run_leaves_whole_files_and_is_continued(tmp_path):
     rows = [raw_row(number % 30) | {"_id": f"id{number}", "answer": "yes"} for number in range(1500)]
     (tmp_path / "raw.json").write_text(json.dumps(rows))
     output = tmp_path / "out"
@@ -259,11 +231,8 @@ def test_an_interrupted_run_leaves_whole_files_and_is_continued(tmp_path, number
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while child.poll() is None and not any(draft.stat().st_size for draft in output.glob(".eval_119.json.*.tmp")):
         time.sleep(0.005)
-    child.send_signal(number)
-    errors = child.communicate()[1]
-    if number == signal.SIGINT:
-        assert (child.returncode, errors) == (130, "interrupted; the same command continues with what is missing\n")
-        assert sorted(files(output)) == [".manifest.lock", "eval_4.json", "manifest.json"]
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
     assert not (output / "eval_119.json").exists() and len(entries(output, 4)) == 1400
     continued = subprocess.run(command, capture_output=True, text=True)
     assert continued.stdout.splitlines()[0] == f"{output / 'eval_4.json'}: there"
