@@ -61,7 +61,6 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,11 +82,9 @@ SIZES = (3, 4)
 LARGEST_NUMBER, TARGETS = 99, range(10, 100)
 EXAMPLES = 8
 Fields = Mapping[str, Any]
-Messages = list[dict[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class MathQuestion:
+class MathQuestion(NamedTuple):
     """Question and answer are not blank, and a GSM8K answer is a number without commas."""
 
     question: str
@@ -98,7 +95,7 @@ class MathQuestion:
     result: str
     """What a right reply gives as its answer: the gold, or for Countdown an expression."""
     id: str
-    extras: Fields = field(default_factory=dict)
+    extras: Fields = {}
     """Further fields that the task reads."""
 
     @property
@@ -219,28 +216,28 @@ def _id(fields: Fields, question: str) -> str:
 
 
 # --- rows out --------------------------------------------------------------------------------------------------------
-def _training_row(question: MathQuestion, messages: Messages, args: argparse.Namespace) -> dict[str, Any]:
+def _training_row(question: MathQuestion, messages: list[dict[str, str]], args: argparse.Namespace) -> dict[str, Any]:
     metadata = {"task": args.task, "ground_truth": [question.answer], "id": question.id, **question.extras}
     if solution := question.solution(args.form):
         metadata["solution"] = solution
     return {"prompt": messages, "label": question.answer, "metadata": metadata}
 
 
-def _entry(index: int, question: MathQuestion, messages: Messages, task: str) -> dict[str, Any]:
+def _entry(index: int, question: MathQuestion, messages: list[dict[str, str]], task: str) -> dict[str, Any]:
     """Of an evaluation file."""
     entry = {"index": index, "id": question.id, "messages": messages[:-1], "input": question.question,
              "answers": [question.answer], "task": task}
     return entry | ({"metadata": dict(question.extras)} if question.extras else {})
 
 
-def _asking(args: argparse.Namespace) -> Callable[[MathQuestion], Messages]:
+def _asking(args: argparse.Namespace) -> Callable[[MathQuestion], list[dict[str, str]]]:
     """How a question is asked: it is the last message; shots are drawn by seed and question alone, and are never the
     question."""
     system = args.system.read_text(encoding="utf-8").strip() if args.system else TEXTS["system"][args.form].format(
         answer=TEXTS["answer"][args.task])
     pool = examples(args.task)
 
-    def messages(question: MathQuestion) -> Messages:
+    def messages(question: MathQuestion) -> list[dict[str, str]]:
         found = [{"role": "system", "content": system}] if system else []
         # One more than is needed, for the question itself may be among them.
         drawn = random.Random(f"{args.seed}/shots/{question.question}").sample(pool, args.shots + 1)

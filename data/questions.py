@@ -51,7 +51,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -275,11 +275,7 @@ def _text(value: Any, name: str) -> str:
 
 
 # --- raw files -------------------------------------------------------------------------------------------------------
-GOLD_ABSENT = "with a supporting document that is not among its paragraphs"
-
-
-@dataclass(frozen=True, slots=True)
-class PoolQuestion:
+class PoolQuestion(NamedTuple):
     """A question whose paragraphs are numbers of documents."""
 
     id: str
@@ -300,8 +296,7 @@ class PoolQuestion:
         return tuple(number for number in self.paragraphs if number not in self.gold)
 
 
-@dataclass(frozen=True, slots=True)
-class Corpora:
+class Corpora(NamedTuple):
     documents: tuple[str, ...]
     questions: tuple[PoolQuestion, ...]
     skipped: Counter[str]
@@ -336,7 +331,7 @@ def load_corpora(paths: Sequence[Path], as_published: bool = False) -> Corpora:
     if not questions:
         raise DataError(f"{', '.join(map(str, paths))}: no question that can be used among {skipped.total()} rows")
     return Corpora(tuple(numbers), tuple(
-        replace(each, paragraphs=tuple(dict.fromkeys([*each.paragraphs, *articles[each.article]])))
+        each._replace(paragraphs=tuple(dict.fromkeys([*each.paragraphs, *articles[each.article]])))
         for each in questions.values()
     ), skipped)
 
@@ -350,7 +345,7 @@ def _pool_question(question: Question, numbers: dict[str, int], as_published: bo
                      "are titles, pairs of title and sentence, or two columns")
     titles = {paragraph.title for paragraph in kept if paragraph.gold}
     if not titles or not titles.issuperset(question.supporting):
-        raise Impossible(GOLD_ABSENT)
+        raise Impossible("with a supporting document that is not among its paragraphs")
     paragraphs = question.paragraphs if as_published else kept
     texts = [each.document for each in paragraphs] if as_published else spaced_documents(paragraphs)
     own = [numbers.setdefault(text, len(numbers)) for text in texts]

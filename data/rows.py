@@ -20,10 +20,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import ijson
 import orjson
@@ -33,9 +32,7 @@ from ..system.errors import MemAgentError, reason_of
 from ..system.text import one_line
 
 BATCH_ROWS = 16
-_LONGEST_CELL = 1 << 27
-_LIST_COLUMNS = frozenset({"answers", "answer_aliases", "paragraphs", "haystack_session_ids", "haystack_dates",
-                           "answer_session_ids"})
+_LIST_COLUMNS = frozenset({"answers", "answer_aliases", "paragraphs"})
 """Columns of a CSV whose cells may hold a list as JSON; ``context`` is always text."""
 _ANSWERS = frozenset({"answer", "answers", "answer_aliases", "golden_answers"})
 """Columns whose cells may hold a list of texts in Python's form."""
@@ -59,8 +56,7 @@ class NotJson(ValueError):
     """A list that is not JSON; says after which element."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRow:
+class SourceRow(NamedTuple):
     where: str
     """``row 3`` or ``line 3``, counted from 1."""
     value: Any
@@ -183,7 +179,7 @@ def json_list(file: BinaryIO) -> Iterator[Any]:
 
 # --- CSV -------------------------------------------------------------------------------------------------------------
 def _csv_rows(path: Path) -> Iterator[SourceRow]:
-    csv.field_size_limit(_LONGEST_CELL)
+    csv.field_size_limit(1 << 27)  # documents are longer than csv's own limit
     with path.open(encoding="utf-8-sig", newline="") as text:
         rows = csv.DictReader(text, strict=True)
         for fields in rows:

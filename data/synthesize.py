@@ -66,7 +66,6 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -86,7 +85,6 @@ from .rows import DataError
 FORMAT = 2
 """Raised whenever the same options would give other bytes. 2: HotpotQA's text has no blank before closing quotes."""
 QUESTIONS = 128
-_PUBLISHED_SHUFFLE = 4
 DISTANCES = (100, 200, 400, 800, 1600)
 """Of the paper."""
 CANDIDATES = 5
@@ -114,7 +112,7 @@ def haystack(
     if len(chosen) < length:
         raise DataError(f"question {question.id}: {length} documents asked for; of the {len(documents)} in the pool "
                         f"{len(chosen)} can be used (others hold its answer); give more raw files")
-    (random.Random(_PUBLISHED_SHUFFLE) if published else rng).shuffle(chosen)
+    (random.Random(4) if published else rng).shuffle(chosen)
     return tuple(chosen)
 
 
@@ -148,17 +146,14 @@ def chosen(args: argparse.Namespace, corpora: Corpora, times: int = 1) -> Corpor
         ids = eval_files.published_ids(args.published_questions, args.raw[0])
         if absent := set(ids) - by_id.keys():
             raise DataError(f"{args.raw[0]}: question {min(absent)} lacks a supporting document; fetch it again")
-        return replace(corpora, questions=tuple(by_id[name] for name in ids))
-    try:
-        dropped = set(orjson.loads(args.closed_book.read_bytes())["dropped"]) if args.closed_book else set()
-    except (ValueError, KeyError, TypeError):
-        raise DataError(f"{args.closed_book}: not a verdict of closed_book; let that finish first") from None
+        return corpora._replace(questions=tuple(by_id[name] for name in ids))
+    dropped = set(orjson.loads(args.closed_book.read_bytes())["dropped"]) if args.closed_book else set()
     left = [question for question in corpora.questions if question.id not in dropped]
     if len(left) < args.count:
         gone = f", without those dropped by {args.closed_book}" if args.closed_book else ""
         raise DataError(f"{args.count} questions asked for, but the raw files have {len(left)}{gone}")
     drawn = random.Random(f"{args.seed}/questions").sample(left, min(times * args.count, len(left)))
-    return replace(corpora, questions=tuple(drawn))
+    return corpora._replace(questions=tuple(drawn))
 
 
 def _numbers(args: argparse.Namespace, corpora: Corpora, question: PoolQuestion, length: int) -> tuple[int, ...]:

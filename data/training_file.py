@@ -28,11 +28,10 @@ import random
 import re
 from bisect import bisect_right
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import yaml
@@ -44,8 +43,7 @@ SHARDS = "train_*.parquet"
 _SLICE = re.compile(r"@\[(-?[0-9]+)?:(-?[0-9]+)?\]$")  # hosts accept train.jsonl@[0:100] as training data
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingRow:
+class TrainingRow(NamedTuple):
     """One document with its question; the hosts' names."""
 
     prompt: str | list[dict[str, str]]

@@ -39,7 +39,6 @@ from ...system.errors import MemAgentError, reason_of
 from ..questions import PoolQuestion
 
 CountTokens = Callable[[str], int]
-_TYPICAL_CHARACTERS_PER_TOKEN = 4.0
 
 
 class RulerError(MemAgentError):
@@ -185,7 +184,7 @@ def fill(build: Callable[[int], str], count: Callable[[str], int], budget: int) 
         return Filled(size, context, count(context))
 
     target = budget - budget // 250
-    under, over, price = measure(0), None, _TYPICAL_CHARACTERS_PER_TOKEN
+    under, over, price = measure(0), None, 4.0  # characters per token, mostly
     if under.tokens > budget:
         raise LengthError(f"takes at least {under.tokens} tokens with this tokenizer")
     rehearsals = iter((budget // 64, budget // 8))

@@ -35,11 +35,11 @@ import string
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import orjson
 from wonderwords import Defaults, RandomWord
@@ -146,8 +146,7 @@ _EXAMPLE_TOKENS = 500
 _NAME, _EXAMPLE_NAME = letters(string.ascii_uppercase, 5), letters(string.ascii_uppercase, 3)
 
 
-@dataclass(frozen=True, slots=True)
-class Niah:
+class Niah(NamedTuple):
     """One configuration of the needle task."""
 
     haystack: Literal["noise", "essay", "needles"]
@@ -488,8 +487,7 @@ def _corpus(path: Path, found: Sequence[_Found], rng: Random) -> Corpus:
 
 
 # --- all tasks -------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class RulerTask:
+class RulerTask(NamedTuple):
     """``make(rng, budget, count_tokens, haystack)`` makes one sample, without what is around its document."""
 
     make: MakeSample

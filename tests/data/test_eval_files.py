@@ -69,7 +69,7 @@ def test_published_questions_are_rows_of_the_raw_file_in_the_files_order(root, t
     assert (made["input"], made["id"], made["answers"]) == ("Where?", "b", ["Rome"])
 
 
-@pytest.mark.parametrize("entries", [[entry(index=0)], [entry(index=7)], [], [{"id": "x", "input": "Where?"}]])
+@pytest.mark.parametrize("entries", [[entry(index=0)], [entry(index=7)], [{"id": "x", "input": "Where?"}]])
 def test_files_that_name_other_questions_are_one_line(root, entries):
     with pytest.raises(DataError, match=r"eval_12800\.json"):
         published_ids(write(root, *entries), root / RAW)

@@ -183,7 +183,6 @@ def test_a_curriculum_of_lengths():
 @pytest.mark.parametrize(("flags", "named"), [
     (("--lengths", "50 x"), "50 x"), (("--lengths", "1"), "1 asked for"), (("--lengths", "500"), "120 in the pool"),
     (("--lengths", "4", "--questions", "31"), "31 questions"), (("--lengths", "4", "--raw", "/no.json"), "/no.json"),
-    (("--lengths", "4", "--closed-book", __file__), "verdict"),
     (("--lengths", "3", "--published-layout"), "--published-layout"),
 ])
 def test_wrong_use_is_one_line_and_leaves_nothing(raw, tmp_path, capsys, flags, named):
