@@ -84,7 +84,6 @@ from .rows import DataError
 
 FORMAT = 2
 """Raised whenever the same options would give other bytes. 2: HotpotQA's text has no blank before closing quotes."""
-QUESTIONS = 128
 DISTANCES = (100, 200, 400, 800, 1600)
 """Of the paper."""
 CANDIDATES = 5
@@ -317,8 +316,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_options(add, required=True)
     add("--output", type=Path, required=True, metavar="DIR", help="folder of eval_<length>.json")
     add("--lengths", default=" ".join(map(str, eval_files.LENGTHS)), help="numbers of documents")
-    add("--questions", dest="count", type=positive_number, default=QUESTIONS,
-        help=f"questions in every file ({QUESTIONS})")
+    add("--questions", dest="count", type=positive_number, default=128, help="questions in every file (128)")
     add("--distant-evidence", action="store_true",
         help=f"as well files of questions whose evidence lies {DISTANCES} documents apart, the last fact first")
     args = parser.parse_args(argv)

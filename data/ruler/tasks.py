@@ -47,7 +47,7 @@ from wonderwords import Defaults, RandomWord
 from ...rewards.qa_metrics import STRING_MATCH_ALL, STRING_MATCH_PART
 from ...system.errors import reason_of
 from ..questions import PoolQuestion, read_questions
-from ..rows import DataError, open_file
+from ..rows import DataError
 from .sample import (
     Corpus,
     CountTokens,
@@ -450,15 +450,20 @@ def document_qa(rng: Random, budget: int, count_tokens: CountTokens, haystack: H
 
 
 def read_squad(path: Path, rng: Random) -> Corpus:
-    """A SQuAD file; questions without answers, and articles without others, are left out. Raises DataError."""
-    rows, articles = [row.fields for row in open_file(path)], dict[str, dict[str, None]]()
+    """An original SQuAD file; questions without answers, and articles without others, are left out.
+
+    Raises DataError.
+    """
+    found = list[_Found]()
     try:
-        for row in rows:
-            articles.setdefault(row["title"], {})[row["context"]] = None
-        answered = [(row, [text for text in row["answers"]["text"] if text.strip()]) for row in rows]
-        found = [(row["question"], answers, [row["context"]], list(articles[row["title"]]))
-                 for row, answers in answered if answers]
-    except (KeyError, TypeError) as error:
+        for article in orjson.loads(path.read_bytes())["data"]:
+            texts = [paragraph["context"] for paragraph in article["paragraphs"]]
+            for paragraph in article["paragraphs"]:
+                for asked in paragraph["qas"]:
+                    answers = [answer["text"] for answer in asked["answers"] if answer["text"].strip()]
+                    if answers and not asked.get("is_impossible"):
+                        found.append((asked["question"], answers, [paragraph["context"]], texts))
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: not a SQuAD file ({reason_of(error)})") from None
     return _corpus(path, found, rng)
 
@@ -476,8 +481,6 @@ def read_hotpotqa(path: Path, rng: Random) -> Corpus:
 
 def _corpus(path: Path, found: Sequence[_Found], rng: Random) -> Corpus:
     documents = sorted({text for *_, texts in found for text in texts})
-    if not documents:
-        raise DataError(f"{path}: no question with an answer among paragraphs")
     numbers = {document: number for number, document in enumerate(documents)}
     questions = []
     for question, answers, gold, texts in found:

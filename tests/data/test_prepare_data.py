@@ -1,9 +1,7 @@
 """The command that writes training data."""
 
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -165,17 +163,3 @@ def test_wrong_synthesis_is_one_line_and_leaves_the_output(raw, out, capsys, fla
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 1 and named in errors[0]
     assert out.read_text() == "kept" and [path.name for path in out.parent.iterdir()] == [out.name]
-
-
-def test_an_interrupted_synthesis_leaves_nothing(tmp_path, out):
-    row = HOTPOTQA | {"answer": "yes", "supporting_facts": None}
-    rows = [row | {"id": f"q{n}", "context": [[f"Ann {n}", ["x" * 400]]]} for n in range(2000)]
-    raw = put(tmp_path / "raw.jsonl", *rows)
-    command = [sys.executable, "-m", "mem_agent.prepare_data", "--synthesize", "--raw", str(raw), "--output", str(out),
-               "--rows", "2000", "--documents", "500"]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while child.poll() is None and not out.with_name("train.jsonl.docs").exists():
-        time.sleep(0.01)
-    child.send_signal(signal.SIGINT)
-    assert child.communicate()[1] == "interrupted; the earlier output, if any, is as it was\n"
-    assert child.returncode == 130 and list(out.parent.iterdir()) == []

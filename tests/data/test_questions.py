@@ -1,16 +1,13 @@
 """Rows of the known data sets: every accepted shape is one question, bad rows say why, and files make one pool."""
 
 import json
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from mem_agent.data.questions import (
-    Impossible,
     Paragraph,
-    Question,
     load_corpora,
     read_question,
     read_questions,
@@ -79,8 +76,7 @@ def test_who_marks_gold_paragraphs():
 
 # --- questions and answers -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("given", "answers"), [
-    ("Ann", ("Ann",)), (["B", "A", "", "B", None], ("B", "A")), (1995, ("1995",)), (0, ("0",)),
-    ([2.5, Decimal("1.10"), "2.5"], ("2.5", "1.10")), ([float("nan"), "Ann"], ("Ann",)),
+    (["B", "A", "", "B", None], ("B", "A")), (0, ("0",)), ([2.5, float("nan"), "2.5"], ("2.5",)),
 ])
 def test_shapes_of_answers(given, answers):
     for row in (PLAIN | {"answer": given}, without(PLAIN, "answer") | {"answers": given},
@@ -95,13 +91,6 @@ def test_the_question_is_what_the_user_says_or_that_of_extra_info():
     assert questions == ["Who?", "Who?", "Who, again?", "Who, again?", "Who, again?"]
 
 
-def test_ids_and_optional_fields():
-    named, other = read_question(PLAIN), read_question(PLAIN | {"question": "W?"})
-    assert len(named.id) == 16 and named.id != other.id
-    row = PLAIN | {"id": 7, "_id": "x", "level": "hard", "type": None, "task": "niah", "other": 1}
-    assert read_question(row).id == "7" and read_question(row).extras == {"id": 7, "level": "hard", "task": "niah"}
-
-
 # --- training rows ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("row", [HOTPOTQA, MUSIQUE, SQUAD])
 def test_the_evidence_reaches_the_training_row(row):
@@ -110,34 +99,17 @@ def test_the_evidence_reaches_the_training_row(row):
     assert supporting_titles(written["metadata"]) == ["Ann"]
 
 
-def test_a_long_document_is_named_by_its_id():
-    row, text = row_of(Question("Who?", ("Ann", "Eve"), "x" * 20_001))
-    assert text == "x" * 20_001
-    assert row["metadata"] == {"ground_truth": ("Ann", "Eve"), "context_id": "991b716ebf8586a3"}
-    assert row_of(Question("Who?", ("Ann",), "x" * 20_000))[1] is None
-
-
 # --- what is refused -------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("row", [MUSIQUE | {"answerable": False}, SQUAD | {"is_impossible": True},
-                                 SQUAD | {"answers": {"text": [], "answer_start": []}}])
-def test_questions_without_an_answer_on_purpose(row):
-    with pytest.raises(Impossible):
-        read_question(row)
-
-
 @pytest.mark.parametrize(("row", "field"), [
-    (without(HOTPOTQA, "answer"), "answer"), (HOTPOTQA | {"answer": ["", None]}, "answer"),
-    (HOTPOTQA | {"answer": {"text": "Ann"}}, "answer"), (FLASHRAG | {"golden_answers": []}, "answer"),
-    (HOTPOTQA | {"question": " "}, "question"), (HOTPOTQA | {"context": []}, "context"),
+    (without(HOTPOTQA, "answer"), "answer"), (HOTPOTQA | {"answer": {"text": "Ann"}}, "answer"),
+    (FLASHRAG | {"golden_answers": []}, "answer"), (HOTPOTQA | {"question": " "}, "question"),
     (HOTPOTQA | {"context": ["", " "]}, "context"), (HOTPOTQA | {"context": [["Ann", "a", "b"]]}, "context"),
-    (HOTPOTQA | {"context": {"title": ["Ann"], "sentences": []}}, "context"),
     (MUSIQUE | {"paragraphs": [1]}, "paragraphs"), ({"text": "a"}, "schema"),
     (MEMAGENT | {"prompt": ["Who?"], "extra_info": None}, "question"), (MEMAGENT | {"reward_model": {}}, "answer"),
 ])
 def test_bad_rows_name_the_field(row, field):
-    with pytest.raises(BadRow, match=field) as caught:
+    with pytest.raises(BadRow, match=field):
         made(row)
-    assert not isinstance(caught.value, Impossible)
 
 
 # --- pools -----------------------------------------------------------------------------------------------------------

@@ -162,11 +162,9 @@ def test_zeta_counts():
 # --- documents with questions ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("task", ["qa_1", "qa_2"])
 def test_gold_documents_are_whole_and_there_once(task):
-    for seed, budget in [*((seed, 4096) for seed in range(8)), (0, 16_384)]:
+    for seed, budget in [*((seed, 4096) for seed in range(4)), (0, 16_384)]:
         sample = make(task, seed, budget)
-        entries = re.split(r"(?:^|\n\n)Document (\d+):\n", sample.context)[1:]
-        texts = entries[1::2]
-        assert entries[::2] == [str(number) for number in range(1, len(texts) + 1)]
+        texts = re.split(r"(?:^|\n\n)Document \d+:\n", sample.context)[1:]
         assert all(texts.count(DOCUMENTS[number]) == 1 for number in QUESTION.gold)
         assert all(text in DOCUMENTS for text in texts[:-1])
         assert all(DOCUMENTS[number] in texts for number in QUESTION.own) and sample.answers == QUESTION.answers
@@ -178,8 +176,8 @@ ORIGINAL = HOTPOTQA | {"supporting_facts": [["Ann", 0], ["Absent", 0]], "context
 COLUMNS = ORIGINAL | {"context": {"title": ["Bob", "Ann"], "sentences": [["Bob is."], ["Ann is.", " She was."]]}}
 HOTPOTQA_DOCUMENTS = ("Ann\nAnn is. She was.", "Bob\nBob is.")
 FILES = {
-    # A question without answers brings its article's documents only beside others.
-    "squad": (read_squad, SQUAD_FILE, ("The Po is long.",), ("Which?", ("Po", "The Po"), (0,), (0,))),
+    # Sorted: "It is cold.", "The Po is long."; a question without answers brings no documents either.
+    "squad": (read_squad, SQUAD_FILE, ("It is cold.", "The Po is long."), ("Which?", ("Po", "The Po"), (1,), (1, 0))),
     "original": (read_hotpotqa, [ORIGINAL], HOTPOTQA_DOCUMENTS, ("Who?", ("Ann",), (0,), (1, 0))),
     "columns": (read_hotpotqa, [COLUMNS], HOTPOTQA_DOCUMENTS, ("Who?", ("Ann",), (0,), (1, 0))),
     "all are gold": (read_hotpotqa, [without(ORIGINAL, "supporting_facts")], HOTPOTQA_DOCUMENTS,
@@ -196,7 +194,7 @@ def test_files_become_documents_and_questions(tmp_path, name):
 
 
 @pytest.mark.parametrize("read,content,told", [
-    (read_squad, '{"data": []}', "no question"), (read_squad, '[{"question": "a"}]', "SQuAD"),
+    (read_squad, '{"data": [{"title": "a"}]}', "SQuAD"),
     (read_hotpotqa, json.dumps([ORIGINAL, ORIGINAL | {"context": [1]}]), "row 2"),
 ])
 def test_a_bad_file_is_named(tmp_path, read, content, told):
@@ -223,18 +221,13 @@ def test_the_window_is_met_with_few_counts(budget, start, price, bend):
     assert shortest_allowed(budget) <= filled.tokens <= budget and len(counted) <= 30
 
 
-# filler, depths, joint, result; N1, N2 are the statements
-PLACES = [
-    ("a b\nc d\ne f", [0.0, 1.0], "\n", "N1\na b\nc d\nN2\ne f"),
-    ("Aa. Bb? Cc! Dd", [0.0, 1.0], " ", "N1 Aa. Bb? Cc! N2 Dd"),
-    ("no ends here", [0.5, 1.0], " ", "no N1 ends N2 here"),
-    ("", [0.1, 0.9], "\n", "N1\nN2\n"),
-]
-
-
-@pytest.mark.parametrize("text,depths,joint,result", PLACES)
-def test_statements_stand_at_beginnings(text, depths, joint, result):
-    assert place(text, ["N1", "N2"], depths, joint) == result
+# filler, joint, result; N1 stands at the start, N2 before the last beginning
+@pytest.mark.parametrize("text,joint,result", [
+    ("a b\nc d\ne f", "\n", "N1\na b\nc d\nN2\ne f"), ("Aa. Bb? Cc! Dd", " ", "N1 Aa. Bb? Cc! N2 Dd"),
+    ("no ends here", " ", "N1 no ends N2 here"), ("", "\n", "N1\nN2\n"),
+])
+def test_statements_stand_at_beginnings(text, joint, result):
+    assert place(text, ["N1", "N2"], [0.0, 1.0], joint) == result
 
 
 # --- wording ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 
 import pytest
 
@@ -35,18 +34,9 @@ def test_every_document_once_and_golds_always_there():
         assert length < 4 or {5, 8} <= set(chosen)
 
 
-def test_golds_stand_everywhere_equally_often():
-    documents, places = plain(50), Counter()
-    for number in range(2000):
-        chosen = haystack(documents, question(gold=(3, 7), own=(5,), name=f"q{number}"), 10, seed=1)
-        places.update((chosen.index(3), chosen.index(7)))
-    assert sum((places[place] - 400) ** 2 / 400 for place in range(10)) < 27.9  # chi-square, p = 0.001
-
-
 @pytest.mark.parametrize(("answer", "text", "holds"), [
-    ("Ann Lee", "She was ANN LEE.", True), ("Ann Lee", "Joann Leeds was there.", False),
-    ("the Rock", "They call him Rock, always.", True), ("1,984", "in 1984", True),
-    ("no", "There was no way to know.", False), ("yes", "Yes they were.", False), ("!?", "What !? no.", False),
+    ("Ann Lee", "She was ANN LEE.", True), ("Ann Lee", "Joann Leeds was there.", False), ("1,984", "in 1984", True),
+    ("the Rock", "They call him Rock, always.", True), ("no", "There was no way to know.", False),
 ])
 def test_distractors_never_hold_an_answer(answer, text, holds):
     documents = ["Gold\nIt is.", *(f"T{n}\n{text} {n}" for n in range(20)), *(f"U{n}\nClean {n}" for n in range(20))]
@@ -102,14 +92,13 @@ def titles_of(entry):
 
 # --- content ---------------------------------------------------------------------------------------------------------
 def test_same_questions_at_every_length_with_all_gold_documents(raw, tmp_path):
-    assert write(raw, tmp_path / "out", "--lengths", "4 20 100") == 0
-    lengths = [entries(tmp_path / "out", length) for length in (4, 20, 100)]
-    for each in zip(*lengths, strict=True):
-        assert len({json.dumps([e["index"], e["id"], e["input"], e["answers"]]) for e in each}) == 1
-    for entry in lengths[-1]:
+    assert write(raw, tmp_path / "out", "--lengths", "4 100") == 0
+    short, long = (entries(tmp_path / "out", length) for length in (4, 100))
+    assert [(e["index"], e["id"], e["answers"]) for e in short] == [(e["index"], e["id"], e["answers"]) for e in long]
+    for entry in long:
         assert len(set(titles_of(entry))) == entry["num_docs"] == 100
         assert set(titles_of(entry)) >= set(entry["supporting"]) and len(entry["supporting"]) == 2
-    assert list(lengths[-1][0]) == ["index", "id", "input", "answers", "num_docs", "supporting", "context"]
+    assert list(long[0]) == ["index", "id", "input", "answers", "num_docs", "supporting", "context"]
 
 
 def test_equal_options_give_equal_bytes_and_the_manifest_says_what_each_file_is(raw, tmp_path):
