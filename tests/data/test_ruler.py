@@ -135,7 +135,6 @@ def test_common_words_occur_ten_times_as_often(seed, shape):
     assert sorted(Counter(there).values()) == [seldom_there] * (words_of_example - 10) + [often_there] * 10
     assert {word for word, number in Counter(there).items() if number == often_there} == set(named)
     assert not set(there) & {word for _, word in items[:-1]}
-    assert not any(answer in word for answer in sample.answers for word in there)
 
 
 @given(st.integers(), st.sampled_from([1024, 8192]))
@@ -173,13 +172,11 @@ def test_gold_documents_are_whole_and_there_once(task):
 
 # Another order, and a supporting document that is not there: RULER does without, synthesis leaves the question out.
 ORIGINAL = HOTPOTQA | {"supporting_facts": [["Ann", 0], ["Absent", 0]], "context": HOTPOTQA["context"][::-1]}
-COLUMNS = ORIGINAL | {"context": {"title": ["Bob", "Ann"], "sentences": [["Bob is."], ["Ann is.", " She was."]]}}
 HOTPOTQA_DOCUMENTS = ("Ann\nAnn is. She was.", "Bob\nBob is.")
 FILES = {
     # Sorted: "It is cold.", "The Po is long."; a question without answers brings no documents either.
     "squad": (read_squad, SQUAD_FILE, ("It is cold.", "The Po is long."), ("Which?", ("Po", "The Po"), (1,), (1, 0))),
     "original": (read_hotpotqa, [ORIGINAL], HOTPOTQA_DOCUMENTS, ("Who?", ("Ann",), (0,), (1, 0))),
-    "columns": (read_hotpotqa, [COLUMNS], HOTPOTQA_DOCUMENTS, ("Who?", ("Ann",), (0,), (1, 0))),
     "all are gold": (read_hotpotqa, [without(ORIGINAL, "supporting_facts")], HOTPOTQA_DOCUMENTS,
                      ("Who?", ("Ann",), (1, 0), (1, 0))),
 }
