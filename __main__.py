@@ -52,7 +52,7 @@ COMMANDS = {
     "prepare-rl-data": ("memsifter.rl_data", "the rows of a round of MemSifter's training"),
     "curriculum": ("memsifter.curriculum", "rounds of MemSifter's training: prepare, train, average, rank again"),
     "synthesize": ("data.synthesize", "evaluation files of any length from raw questions"),
-    "download": ("data.download", "the published evaluation files"),
+    "download": ("data.eval_files", "the published evaluation files"),
     "closed-book": ("evaluation.closed_book", "find the questions that a model answers without a document"),
     "templates": ("agents.published", "the wording of MemAgent, ReMemR1, RULER or MemSifter, from a checkout"),
     "ruler": ("evaluation.make_ruler", "evaluation files of RULER's tasks"),

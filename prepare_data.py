@@ -10,8 +10,8 @@ order: such a curriculum says so in its rows (``metadata.curriculum``) and is tr
 ROLLOUT_SHUFFLE=1.
 
 The first two take rows with ``question``, ``answer`` (or ``answers``) and ``context``, which is a text, a list of
-texts or a list of paragraphs; rows of the known data sets; and rows that this command has written: data/questions.py
-shows them all. Each line written has the fields slime and vime expect::
+texts or a list of paragraphs; and rows of the known data sets: data/questions.py shows them all. Each line written has
+the fields slime and vime expect::
 
     {"prompt": "Who ...?", "label": "Ann", "metadata": {"ground_truth": ["Ann", "Ann Lee"], "context": "Document ..."}}
 
@@ -50,11 +50,10 @@ from typing import Any
 import orjson
 from tqdm import tqdm
 
-from .data.document_store import DocumentStore, DocumentWriter, store_folder
-from .data.lengths import lengths_of, parse_curriculum
-from .data.questions import row_of, training_row
+from .data.document_store import DocumentWriter, store_folder
+from .data.questions import load_corpora, read_question, row_of
 from .data.rows import BadRow, BadRows, DataError, NoGoodRows, open_dataset, open_file
-from .data.synthesize import add_options, selection_of, training_questions
+from .data.synthesize import add_options, chosen, parse_curriculum, training_questions
 from .system.cli import one_line_errors, positive_number, run_main, stop_if_asked
 from .system.errors import MemAgentError
 from .system.files import replacing
@@ -94,13 +93,12 @@ def _converted(args: argparse.Namespace, counts: Counter[str]) -> Generator[Writ
         raise DataError("--published-questions and --published-layout are for --synthesize, which makes documents")
     name = args.input or args.hf_dataset
     rows = open_file(name) if args.input else open_dataset(name, args.hf_split, args.hf_revision)
-    store = DocumentStore(store_folder(args.input)) if args.input else None
     bad = BadRows("prepare_data")
     ids: dict[Any, str] = {}
     are_read: bool | None = None  # whether rows have documents, as the first good one does or not
     for row in tqdm(rows, unit=" rows", disable=None):  # None: silent unless a terminal
         try:
-            made, document = training_row(row.fields, store)
+            made, document = row_of(read_question(row.fields))
             is_read = not made["metadata"].keys().isdisjoint(("context", "context_id"))
             if are_read and not is_read:
                 raise BadRow("context is missing, which the rows before have")
@@ -130,15 +128,13 @@ def _converted(args: argparse.Namespace, counts: Counter[str]) -> Generator[Writ
 
 def _synthesized(args: argparse.Namespace, counts: Counter[str]) -> Generator[Written, None, None]:
     """Training rows with made documents; counts those written, and the questions left out."""
-    if args.limit:
-        raise DataError("--synthesize takes --rows in place of --limit")
+    if args.limit or not args.raw:
+        raise DataError("--synthesize takes --raw FILE..., and --rows in place of --limit")
     curriculum = parse_curriculum(args.documents)
-    selection = selection_of(args, args.rows, ROWS)
-    corpora = selection.chosen(selection.read())
+    corpora = chosen(args, load_corpora(args.raw, as_published=bool(args.layout)))
     counts.update({"written": len(corpora.questions), "left out": corpora.skipped.total()})
-    lengths = lengths_of(curriculum, len(corpora.questions))
-    questions = training_questions(selection, corpora, lengths, curriculum=len(curriculum) > 1)
-    for question in tqdm(questions, total=len(lengths), unit=" rows", disable=None):
+    questions = training_questions(args, corpora, curriculum)
+    for question in tqdm(questions, total=counts["written"], unit=" rows", disable=None):
         row, document = row_of(question)
         yield _line(row), document
 
@@ -158,14 +154,14 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--synthesize", action="store_true", help="make long documents from --raw files")
     add = parser.add_argument
     add("--hf-split", default="train", help="split of the dataset (train)")
-    add("--hf-revision", help="branch, tag or commit of the dataset")
+    add("--hf-revision", default="", help="branch, tag or commit of the dataset")
     add("--output", type=Path, required=True, metavar="FILE", help="JSONL file to write")
     add("--limit", type=positive_number, metavar="N", help="stop after N rows written")
     made = parser.add_argument_group("with --synthesize").add_argument
-    add_options(made)
+    add_options(made, required=False)
     made("--documents", default=DOCUMENTS, metavar="CURRICULUM",
          help=f"documents per row, perhaps several with their shares, trained on in this order ({DOCUMENTS})")
-    made("--rows", type=positive_number, help=f"rows ({ROWS})")
+    made("--rows", dest="count", type=positive_number, default=ROWS, help=f"rows ({ROWS})")
     return parser
 
 

@@ -18,7 +18,7 @@ from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
 
 from .. import __version__
 from ..config import SETTINGS_FILE, Config
-from ..data.manifest import sha256_of
+from ..data.eval_files import sha256_of
 from ..data.rows import DataError
 from ..data.training_file import training_files
 from ..system.errors import MemAgentError

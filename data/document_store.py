@@ -56,15 +56,12 @@ class DocumentStore:
 
     def get(self, context_id: str) -> str:
         """The document's text. Raises MissingDocument."""
-        try:
+        with suppress(OSError):
             content = self._file(context_id).read_bytes()
-        except OSError:
-            raise MissingDocument(f"{self.path}: no document {context_id!r}; copy the .docs folder that was written "
-                                  "together with this training data") from None
-        if _id_of(content) != context_id:
-            raise MissingDocument(f"{self._file(context_id)}: is damaged; copy the folder again, or remove the file "
-                                  "and rerun prepare_data")
-        return content.decode()
+            if _id_of(content) == context_id:
+                return content.decode()
+        raise MissingDocument(f"{self._file(context_id)}: is missing or damaged; copy the .docs folder that was "
+                              "written together with this training data, or run prepare_data again")
 
     def __contains__(self, context_id: str) -> bool:
         return self._file(context_id).is_file()

@@ -36,6 +36,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 from ..system.errors import MemAgentError, reason_of
 
@@ -51,8 +52,7 @@ class DocumentError(MemAgentError):
     """A file or folder that gives no text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """A file's text. ``starts`` has the offset of every line, page or paragraph, whatever ``unit`` is, in order."""
 
     name: str
@@ -124,14 +124,15 @@ def read_documents(paths: Sequence[str]) -> Documents:
     for path in paths:
         if path == "-":
             documents[Path(path)] = read_document("standard input", sys.stdin.buffer.read())
-        elif not Path(path).is_dir():
-            documents.setdefault(Path(path).resolve(), read_document(path, Path(path).read_bytes()))
-        else:
-            for file in _files(Path(path), skipped):
-                try:
-                    documents.setdefault(file.resolve(), read_document(str(file), file.read_bytes()))
-                except (DocumentError, OSError) as error:
-                    skipped.append(Skipped(str(file), str(error).removeprefix(f"{file}: ")))
+            continue
+        is_folder = Path(path).is_dir()
+        for file in _files(Path(path), skipped) if is_folder else [Path(path)]:
+            try:
+                documents.setdefault(file.resolve(), read_document(str(file), file.read_bytes()))
+            except (DocumentError, OSError) as error:
+                if not is_folder:
+                    raise
+                skipped.append(Skipped(str(file), str(error).removeprefix(f"{file}: ")))
     if not documents:
         why = f"; {skipped[0].name} was skipped: {skipped[0].reason}" if skipped else ""
         raise DocumentError(f"{', '.join(paths)}: no documents{why}")

@@ -4,7 +4,7 @@ r"""Writes training rows and evaluation files of math tasks, which need no docum
     mem-agent prepare-math --task gsm8k --hf-dataset openai/gsm8k --hf-config main --hf-split test \
         --eval data/gsm8k
     mem-agent prepare-math --task countdown --countdown 2000 --output countdown.jsonl
-    mem-agent prepare-math --task math --hf-dataset AI-MO/NuminaMath-TIR --limit 2000 --form boxed --output math.jsonl
+    mem-agent prepare-math --task math --hf-dataset AI-MO/NuminaMath-TIR --form boxed --output math.jsonl
 
 ``--output`` gets training rows in the fields that slime and vime expect, ``--eval NAME`` writes ``eval_NAME.json``
 beside it, which ``LENGTH=NAME`` evaluates; ``--eval DIR/NAME`` names the folder::
@@ -14,7 +14,7 @@ beside it, which ``LENGTH=NAME`` evaluates; ``--eval DIR/NAME`` names the folder
     {"index": 0, "messages": [{"role": "system", ...}], "input": "How many ...?", "answers": ["72"], "task": "gsm8k"}
 
 ``metadata.solution`` is the gold reply in the form that is asked for, which ``LOSS=sft`` trains; rows whose data have
-no steps are without it.
+no steps are without it: problems that ``--countdown`` makes have them, Countdown rows of a file do not.
 
 Equal data and options give equal bytes; which rows are held out depends on seed and number of rows alone. A row that
 is held out is trained by none: neither as a row nor as a shot. Files appear whole; after an error those of an earlier
@@ -60,11 +60,10 @@ import hashlib
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from itertools import combinations, count, islice
+from contextlib import ExitStack
+from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import yaml
@@ -77,18 +76,15 @@ from ..system.files import replacing
 from .rows import BadRow, BadRows, NoGoodRows, open_dataset, open_file
 
 TEXTS: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-FORMS: Sequence[str] = tuple(TEXTS["system"])
-_CALCULATOR = re.compile(r"<<[^<>]*>>")
+_CALCULATOR, _NUMBER = re.compile(r"<<[^<>]*>>"), re.compile(r"-?\d+(\.\d+)?")
 SIZES = (3, 4)
 """How many numbers a problem has."""
 LARGEST_NUMBER, TARGETS = 99, range(10, 100)
-SOLVED_SIZE = 4
-"""Problems of more numbers take long to search."""
-_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+EXAMPLES = 8
+Fields = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class MathQuestion:
+class MathQuestion(NamedTuple):
     """Question and answer are not blank, and a GSM8K answer is a number without commas."""
 
     question: str
@@ -99,7 +95,7 @@ class MathQuestion:
     result: str
     """What a right reply gives as its answer: the gold, or for Countdown an expression."""
     id: str
-    extras: Mapping[str, Any] = field(default_factory=dict)
+    extras: Fields = {}
     """Further fields that the task reads."""
 
     @property
@@ -118,19 +114,13 @@ class MathQuestion:
 
 
 # --- Countdown -------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(NamedTuple):
     """A value with how it came about."""
 
     value: int
     text: str
     steps: tuple[str, ...] = ()
     """One line for each operation, in the order in which they are done."""
-
-    @property
-    def expression(self) -> str:
-        """Without parentheses around the whole."""
-        return self.text[1:-1] if self.steps else self.text
 
 
 def problems(seed: int | str) -> Iterator[tuple[tuple[int, ...], Term]]:
@@ -139,50 +129,30 @@ def problems(seed: int | str) -> Iterator[tuple[tuple[int, ...], Term]]:
     for number in count():
         rng = random.Random(f"{seed}/countdown/{number}")
         numbers = tuple(rng.randint(1, LARGEST_NUMBER) for _ in range(rng.choice(SIZES)))
-        terms = _terms(numbers)
+        terms = [Term(number, str(number)) for number in numbers]
         while len(terms) > 1:
-            left, right = rng.sample(range(len(terms)), 2)
-            joined = rng.choice(list(_joined(terms[left], terms[right])))
-            terms = [term for place, term in enumerate(terms) if place not in (left, right)] + [joined]
+            pair = rng.sample(range(len(terms)), 2)
+            joined = rng.choice(_joined(*(terms[place] for place in pair)))
+            terms = [term for place, term in enumerate(terms) if place not in pair] + [joined]
         key = tuple(sorted(numbers)), terms[0].value
         if terms[0].value in TARGETS and key not in seen:
             seen.add(key)
             yield numbers, terms[0]
 
 
-def solve(numbers: Sequence[int], target: int) -> Term | None:
-    """The first solution that a search finds; None where there is none, or SOLVED_SIZE is exceeded."""
-    return _search(_terms(numbers), target) if len(numbers) <= SOLVED_SIZE else None
-
-
-def _search(terms: list[Term], target: int) -> Term | None:
-    if len(terms) == 1:
-        return terms[0] if terms[0].value == target else None
-    for left, right in combinations(range(len(terms)), 2):
-        rest = [term for place, term in enumerate(terms) if place not in (left, right)]
-        for joined in _joined(terms[left], terms[right]):
-            if (found := _search([*rest, joined], target)) is not None:
-                return found
-    return None
-
-
-def _terms(numbers: Sequence[int]) -> list[Term]:
-    return [Term(number, str(number)) for number in numbers]
-
-
-def _joined(one: Term, other: Term) -> Iterator[Term]:
+def _joined(one: Term, other: Term) -> list[Term]:
     """All that the two give, whole and not negative."""
     large, small = (one, other) if one.value >= other.value else (other, one)
     values = {"+": large.value + small.value, "-": large.value - small.value, "*": large.value * small.value}
     if small.value and large.value % small.value == 0:
         values["/"] = large.value // small.value
-    for sign, value in values.items():
-        step = f"{large.value} {sign} {small.value} = {value}"
-        yield Term(value, f"({large.text} {sign} {small.text})", (*large.steps, *small.steps, step))
+    return [Term(value, f"({large.text} {sign} {small.text})",
+                 (*large.steps, *small.steps, f"{large.value} {sign} {small.value} = {value}"))
+            for sign, value in values.items()]
 
 
 # --- rows in ---------------------------------------------------------------------------------------------------------
-def _gsm8k(fields: Mapping[str, Any]) -> MathQuestion:
+def _gsm8k(fields: Fields) -> MathQuestion:
     question = _text(fields, "question")
     steps, mark, last = _text(fields, "answer").rpartition("####")
     answer = last.strip().replace(",", "").removeprefix("$")
@@ -191,7 +161,7 @@ def _gsm8k(fields: Mapping[str, Any]) -> MathQuestion:
     return MathQuestion(question, answer, _CALCULATOR.sub("", steps).strip(), answer, _id(fields, question))
 
 
-def _math(fields: Mapping[str, Any]) -> MathQuestion:
+def _math(fields: Fields) -> MathQuestion:
     question = _text(fields, "problem" if fields.get("problem") is not None else "question")
     steps, given = str(fields.get("solution") or "").strip(), fields.get("answer")
     answer = ("" if given is None else str(given).strip()) or last_boxed(steps) or ""
@@ -200,175 +170,135 @@ def _math(fields: Mapping[str, Any]) -> MathQuestion:
     return MathQuestion(question, answer, steps, answer, _id(fields, question))
 
 
-def _countdown(fields: Mapping[str, Any]) -> MathQuestion:
-    """A table may hold the JSON text of the numbers."""
-    numbers, target = fields.get("nums", fields.get("numbers")), fields.get("target")
-    with suppress(ValueError):
-        numbers = orjson.loads(numbers) if isinstance(numbers, str) else numbers
-        target = orjson.loads(target) if isinstance(target, str) else target
-    whole = isinstance(numbers, list) and all(type(one) is int and one >= 0 for one in numbers)
-    if not whole or len(numbers) < 2 or type(target) is not int:
-        raise BadRow("nums (or numbers) and target must be at least two whole numbers, none below 0, and one")
-    return _problem(numbers, target, solve(numbers, target), fields)
+def _countdown(fields: Fields) -> MathQuestion:
+    numbers: Any = fields.get("nums", fields.get("numbers"))
+    target: Any = fields.get("target")
+    if not isinstance(numbers, list) or len(numbers) < 2 or any(type(one) is not int for one in [*numbers, target]):
+        raise BadRow("nums (or numbers) and target must be at least two whole numbers, and one")
+    return _problem(numbers, target, fields)
 
 
-READERS: Mapping[str, Callable[[Mapping[str, Any]], MathQuestion]] = {
-    "gsm8k": _gsm8k, "math": _math, "countdown": _countdown,
-}
+READERS: Mapping[str, Callable[[Fields], MathQuestion]] = {"gsm8k": _gsm8k, "math": _math, "countdown": _countdown}
 """Of the rows of each task; they raise BadRow."""
 
 
 def made_problems(number: int, seed: int | str) -> list[MathQuestion]:
     """Countdown problems that have solutions."""
-    return [_problem(numbers, term.value, term, {}) for numbers, term in islice(problems(seed), number)]
+    return [_problem(numbers, found.value, {}, found.text[1:-1], found.steps)
+            for numbers, found in islice(problems(seed), number)]
 
 
 def examples(task: str) -> list[MathQuestion]:
     """Solved ones of the pack's own."""
-    return made_problems(8, "exemplars") if task == "countdown" else list(map(_gsm8k, TEXTS["examples"]))
+    return made_problems(EXAMPLES, "exemplars") if task == "countdown" else list(map(_gsm8k, TEXTS["examples"]))
 
 
-def _problem(numbers: Sequence[int], target: int, solution: Term | None, fields: Mapping[str, Any]) -> MathQuestion:
+def _problem(
+    numbers: Sequence[int], target: int, fields: Fields, solution: str = "", steps: Sequence[str] = ()
+) -> MathQuestion:
     *most, last = map(str, numbers)
     question = TEXTS["countdown"].format(target=target, most=", ".join(most), last=last)
-    steps, result = ("\n".join(solution.steps), solution.expression) if solution else ("", "")
     extras = {"numbers": list(numbers), "target": target}
-    return MathQuestion(question, str(target), steps, result, _id(fields, question), extras)
+    return MathQuestion(question, str(target), "\n".join(steps), solution, _id(fields, question), extras)
 
 
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    value = fields.get(name)
-    if not isinstance(value, str) or not value.strip():
-        raise BadRow(f"{name} is {'missing' if value is None else 'no text'}")
-    return value.strip()
+def _text(fields: Fields, name: str) -> str:
+    text = str(fields.get(name) or "").strip()
+    if not text:
+        raise BadRow(f"{name} is missing")
+    return text
 
 
-def _id(fields: Mapping[str, Any], question: str) -> str:
+def _id(fields: Fields, question: str) -> str:
     """The row's own or, without one, a digest of its question."""
     given = [fields[name] for name in ("id", "unique_id") if fields.get(name) is not None]
     return str(given[0]) if given else hashlib.sha256(question.encode()).hexdigest()[:16]
 
 
 # --- rows out --------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """How questions of one file are asked."""
+def _training_row(question: MathQuestion, messages: list[dict[str, str]], args: argparse.Namespace) -> dict[str, Any]:
+    metadata = {"task": args.task, "ground_truth": [question.answer], "id": question.id, **question.extras}
+    if solution := question.solution(args.form):
+        metadata["solution"] = solution
+    return {"prompt": messages, "label": question.answer, "metadata": metadata}
 
-    task: str
-    form: str
-    system: str
-    """Empty: no such message."""
-    shots: int
-    pool: Sequence[MathQuestion]
-    """Where shots are drawn from; all have steps."""
-    seed: int
 
-    def training_row(self, question: MathQuestion) -> dict[str, Any]:
-        metadata = {"task": self.task, "ground_truth": [question.answer], "id": question.id, **question.extras}
-        if solution := question.solution(self.form):
-            metadata["solution"] = solution
-        return {"prompt": self._messages(question), "label": question.answer, "metadata": metadata}
+def _entry(index: int, question: MathQuestion, messages: list[dict[str, str]], task: str) -> dict[str, Any]:
+    """Of an evaluation file."""
+    entry = {"index": index, "id": question.id, "messages": messages[:-1], "input": question.question,
+             "answers": [question.answer], "task": task}
+    return entry | ({"metadata": dict(question.extras)} if question.extras else {})
 
-    def entry(self, question: MathQuestion, index: int) -> dict[str, Any]:
-        """Of an evaluation file."""
-        *before, asked = self._messages(question)
-        entry = {"index": index, "id": question.id, "messages": before, "input": asked["content"],
-                 "answers": [question.answer], "task": self.task}
-        return entry | ({"metadata": dict(question.extras)} if question.extras else {})
 
-    def _messages(self, question: MathQuestion) -> list[dict[str, str]]:
-        """The question is the last one; shots are drawn by seed and question alone, and are never the question."""
-        messages = [{"role": "system", "content": self.system}] if self.system else []
-        rng = random.Random(f"{self.seed}/shots/{question.question}")
+def _asking(args: argparse.Namespace) -> Callable[[MathQuestion], list[dict[str, str]]]:
+    """How a question is asked: it is the last message; shots are drawn by seed and question alone, and are never the
+    question."""
+    system = args.system.read_text(encoding="utf-8").strip() if args.system else TEXTS["system"][args.form].format(
+        answer=TEXTS["answer"][args.task])
+    pool = examples(args.task)
+
+    def messages(question: MathQuestion) -> list[dict[str, str]]:
+        found = [{"role": "system", "content": system}] if system else []
         # One more than is needed, for the question itself may be among them.
-        drawn = rng.sample(self.pool, min(self.shots + 1, len(self.pool)))
-        for shot in [shot for shot in drawn if shot.question != question.question][: self.shots]:
-            messages.append({"role": "user", "content": shot.question})
-            messages.append({"role": "assistant", "content": shot.solution(self.form)})
-        return [*messages, {"role": "user", "content": question.question}]
+        drawn = random.Random(f"{args.seed}/shots/{question.question}").sample(pool, args.shots + 1)
+        for shot in [shot for shot in drawn if shot.question != question.question][: args.shots]:
+            found.append({"role": "user", "content": shot.question})
+            found.append({"role": "assistant", "content": shot.solution(args.form)})
+        return [*found, {"role": "user", "content": question.question}]
+
+    return messages
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
-Questions = list[MathQuestion]
-
-
 @one_line_errors("the earlier output, if any, is as it was", codes={NoGoodRows: 1, MemAgentError: 2, OSError: 2})
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     args = _parser().parse_args(argv)
-    eval_file = Path(args.eval).with_name(f"eval_{Path(args.eval).name}.json") if args.eval else None
-    if eval_file and args.output and eval_file.parent == Path():
-        eval_file = args.output.parent / eval_file
-    outputs = [path for path in (args.output, eval_file) if path]
-    if not outputs or bool(args.split_eval) != (len(outputs) == 2):
+    if not (args.output or args.eval) or bool(args.split_eval) != bool(args.output and args.eval):
         raise MemAgentError("--output FILE, --eval NAME and --split-eval N, the rows held out of the first for the "
                             "second, go together; else give --output or --eval")
-    if args.countdown and args.task != "countdown":
-        raise MemAgentError("--countdown makes rows of --task countdown")
-    if args.input and args.input.resolve() in [path.resolve() for path in outputs]:
+    if args.input and args.output and args.input.resolve() == args.output.resolve():
         raise MemAgentError(f"{args.input}: is the output as well; choose another name")
     bad = BadRows("prepare_math")
-    questions = _questions(args, bad)
+    questions = made_problems(args.countdown, args.seed) if args.countdown else _questions(args, bad)
     bad.tell_rest()
     if not questions:
         raise NoGoodRows(f"{args.input or args.hf_dataset}: no good row among {bad.count}; nothing is written")
-    trained, held_out = _split(questions, args)
-    wording = _wording(args)
-    with ExitStack() as files:  # both are made before either is put in its place
-        for path in outputs:
+    if args.split_eval >= len(questions):
+        raise MemAgentError(f"--split-eval {args.split_eval}: there are {len(questions)} rows; leave some to train")
+    held = random.Random(f"{args.seed}/held out").sample(range(len(questions)), args.split_eval)
+    held_out, asked = [questions[number] for number in sorted(held)], {questions[number].asked for number in held}
+    trained = [question for question in questions if question.asked not in asked]
+    messages, files, counts = _asking(args), dict[Path, list[bytes]](), list[str]()
+    if args.output:
+        rows = [_training_row(each, messages(each), args) for each in trained]
+        files[args.output] = [orjson.dumps(row) + b"\n" for row in rows]
+        counts.append(f"{args.output}: {len(rows)} rows")
+    if args.eval:
+        rows = [_entry(n, each, messages(each), args.task) for n, each in enumerate(held_out or questions)]
+        folder = args.output.parent if args.output and args.eval.parent == Path() else args.eval.parent
+        path = folder / f"eval_{args.eval.name}.json"
+        files[path] = [b"[\n", b",\n".join(map(orjson.dumps, rows)), b"\n]\n"]
+        counts.append(f"{path}: {len(rows)} rows")
+    with ExitStack() as stack:  # both are made before either is put in its place
+        for path, lines in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = files.enter_context(replacing(path))
-            if path == args.output:
-                file.writelines(orjson.dumps(wording.training_row(question)) + b"\n" for question in trained)
-            else:
-                entries = (orjson.dumps(wording.entry(question, index)) for index, question in enumerate(held_out))
-                file.write(b"[\n" + b",\n".join(entries) + b"\n]\n")
-    rows = [f"{path}: {len(trained if path == args.output else held_out)} rows" for path in outputs]
-    print("; ".join([*rows, f"{bad.count} bad rows left out"]))
+            stack.enter_context(replacing(path)).writelines(lines)
+    print("; ".join([*counts, f"{bad.count} bad rows left out"]))
     return 0
 
 
-def _questions(args: argparse.Namespace, bad: BadRows) -> Questions:
-    """The good rows, at most ``--limit``; the bad ones are reported."""
-    if args.countdown:
-        return made_problems(min(args.limit or args.countdown, args.countdown), args.seed)
+def _questions(args: argparse.Namespace, bad: BadRows) -> list[MathQuestion]:
+    """The good rows; the bad ones are reported."""
     rows = open_file(args.input) if args.input else open_dataset(args.hf_dataset, args.hf_split, config=args.hf_config)
-    found: Questions = []
+    found: list[MathQuestion] = []
     for row in tqdm(rows, unit=" rows", disable=None):  # None: silent unless a terminal
         stop_if_asked()
         try:
             found.append(READERS[args.task](row.fields))
         except BadRow as error:
             bad.add(f"{row.where}: {error}")
-        if len(found) == args.limit:
-            break
     return found
-
-
-def _split(questions: Questions, args: argparse.Namespace) -> tuple[Questions, Questions]:
-    """What is trained and what is evaluated. Raises MemAgentError."""
-    if not args.split_eval:
-        return questions, questions
-    if args.split_eval >= len(questions):
-        raise MemAgentError(f"--split-eval {args.split_eval}: there are {len(questions)} rows; leave some to train")
-    held = set(random.Random(f"{args.seed}/held out").sample(range(len(questions)), args.split_eval))
-    held_out = [question for number, question in enumerate(questions) if number in held]
-    asked = {question.asked for question in held_out}
-    trained = [question for question in questions if question.asked not in asked]
-    if not trained:
-        raise NoGoodRows("every row that is not held out asks what a held-out one asks; nothing is written")
-    return trained, held_out
-
-
-def _wording(args: argparse.Namespace) -> Wording:
-    """Raises MemAgentError where there are fewer examples than shots."""
-    pool = examples(args.task)
-    if args.shots >= len(pool):
-        raise MemAgentError(f"--shots {args.shots}: the pack has {len(pool)} solved examples; give fewer than that")
-    system = TEXTS["system"][args.form].format(answer=TEXTS["answer"][args.task])
-    if args.system:
-        system = args.system.read_text(encoding="utf-8").strip()
-    return Wording(args.task, args.form, system, args.shots, pool, args.seed)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -377,17 +307,18 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--input", type=Path, metavar="FILE", help=".parquet, .csv, .jsonl or .json (a list) file")
     source.add_argument("--hf-dataset", metavar="ID", help="Hugging Face dataset")
     source.add_argument("--countdown", type=positive_number, metavar="N", help="make N problems of --task countdown")
-    add = parser.add_argument
+    add, forms = parser.add_argument, tuple(TEXTS["system"])
     add("--hf-config", help="configuration of the dataset, where it has several")
     add("--hf-split", default="train", help="split of the dataset (train)")
     add("--task", required=True, choices=tuple(READERS), help="shape of the rows, and their task")
     add("--output", type=Path, metavar="FILE", help="JSONL file of training rows")
-    add("--eval", metavar="NAME", help="write eval_NAME.json, for LENGTH=NAME, beside --output; DIR/NAME: in DIR")
-    add("--split-eval", type=positive_number, metavar="N", help="hold N rows out for --eval")
-    add("--form", default=FORMS[0], choices=FORMS, help="of replies: steps and answer in tags, or a box (reasoning)")
+    add("--eval", type=Path, metavar="NAME",
+        help="write eval_NAME.json, for LENGTH=NAME, beside --output; DIR/NAME: in DIR")
+    add("--split-eval", type=positive_number, default=0, metavar="N", help="hold N rows out for --eval")
+    add("--form", default=forms[0], choices=forms, help="of replies: steps and answer in tags, or a box (reasoning)")
     add("--system", type=Path, metavar="FILE", help="the system message, in place of the pack's; empty: none")
-    add("--shots", type=whole_number, default=0, metavar="K", help="solved examples before each question (0)")
-    add("--limit", type=positive_number, metavar="N", help="stop after N good rows")
+    add("--shots", type=int, choices=range(EXAMPLES), default=0, metavar="K",
+        help=f"solved examples before each question, at most {EXAMPLES - 1} (0)")
     add("--seed", type=whole_number, default=42, help="shots, held-out rows and problems made (42)")
     return parser
 

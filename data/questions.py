@@ -9,7 +9,6 @@ FlashRAG   ``golden_answers``; the fields of HotpotQA's columns (or ``content`` 
 MuSiQue    ``paragraphs[{title, paragraph_text, is_supporting}]`` in place of ``context``; more in ``answer_aliases``
 SQuAD      ``answers{text}``; ``rows`` brings the original files, one object of articles, into this shape
 MemAgent   ``prompt`` (text or chat messages) or ``extra_info.question``; ``context``; ``reward_model.ground_truth``
-own        ``prompt, label, metadata{ground_truth, context or context_id}``: training rows already, kept unchanged
 =========  ===========================================================================================================
 
 A worked example, of which all shapes of HotpotQA give the same::
@@ -23,22 +22,41 @@ A worked example, of which all shapes of HotpotQA give the same::
 
 A question and its answers are not blank, nor is its document if it has one; answers keep the order of the data
 without duplicates. A row that cannot meet this raises ``BadRow``.
+
+Raw files are read whole into a pool of every question and all their paragraphs as documents, each once. Several
+files make one pool.
+
+A worked example, two questions that share a paragraph::
+
+    question a: paragraphs A (gold), B        documents  0 = A, 1 = B, 2 = C
+    question b: paragraphs B (gold), C   ->   question a: gold (0,), own (1,)
+                                              question b: gold (1,), own (2,)
+
+Invariants:
+- documents are numbered in the order in which they are first met; equal texts have one number;
+- a question's ``gold`` and ``own`` documents are disjoint, and it has a gold one; ``own`` are distractors chosen for
+  it by its data set (SQuAD: the other paragraphs of its article);
+- ids are unique: of two rows with one id the second is a bad row. Bad rows are skipped, named and counted, and sound
+  rows of no use are counted by reason.
+
+Memory is about 1 KB per document and 1 KB per question.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import orjson
 
-from .document_store import DocumentStore, MissingDocument, document_id
-from .rows import BadRow
+from .document_store import document_id
+from .rows import BadRow, BadRows, DataError, open_file
 
 INLINE_CHARS = 20_000
 """Documents up to so many characters stay in their training row."""
@@ -111,32 +129,6 @@ def _are_apart(before: str, after: str) -> bool:
 
 
 # --- training rows ---------------------------------------------------------------------------------------------------
-def training_row(fields: Mapping[str, Any], store: DocumentStore | None) -> tuple[dict[str, Any], str | None]:
-    """The training row of a row of any data set, or of one that is a training row already, and its document if that
-    is not inline; ``store`` has the documents that training rows name.
-
-    Raises:
-        BadRow: it lacks a question or an answer, or a field of it cannot be read.
-        MissingDocument: it names a document that is in no store.
-    """
-    if "prompt" not in fields or "metadata" not in fields or "reward_model" in fields:
-        return row_of(read_question(fields))
-    metadata = fields["metadata"]
-    if not isinstance(metadata, Mapping):
-        raise BadRow(f"metadata is {_kind(metadata)}, expected an object")
-    _text(_chat_text(fields["prompt"]), "prompt")
-    _answers("metadata.ground_truth", metadata.get("ground_truth"))
-    context, context_id = metadata.get("context"), metadata.get("context_id")
-    row = {name: fields[name] for name in ("prompt", "label", "metadata") if name in fields}
-    if context is not None:
-        _text(context, "metadata.context")
-    elif context_id is not None:
-        if store is None:
-            raise MissingDocument("rows name documents by id; convert their file by --input, with its .docs folder")
-        return row, store.get(context_id)
-    return row, None
-
-
 def row_of(question: Question) -> tuple[dict[str, Any], str | None]:
     """The training row of a question, and its document if that is not inline."""
     document = question.context or assemble(spaced_documents(question.paragraphs))
@@ -157,33 +149,45 @@ def read_question(fields: Mapping[str, Any]) -> Question:
     if not any(name in fields for name in ("question", "answer", "reward_model")):
         raise BadRow("fits no known schema; expected {question, answer or answers, context}, rows of HotpotQA, "
                      "2WikiMultiHopQA, MuSiQue or SQuAD, or MemAgent's {prompt, context, reward_model}")
-    fields = {name: value for name, value in _flashrag(fields).items() if value is not None}
+    fields = {name: value for name, value in _plain(fields).items() if value is not None}
     extras = {name: fields[name] for name in _KEPT if name in fields}
     if "id" not in extras and "_id" in fields:  # the original HotpotQA files
         extras = {"id": fields["_id"]} | extras
-    if "reward_model" in fields:
-        return _memagent(fields, extras)
-    listed = fields.get("answers")
-    is_squad = isinstance(listed, dict)
-    texts = listed.get("text") if isinstance(listed, dict) else listed
+    answers: Any = fields.get("answers")
+    is_squad = isinstance(answers, dict)
+    texts = answers.get("text") if is_squad else answers
     if fields.get("is_impossible") is True or fields.get("answerable") is False or (is_squad and texts == []):
         raise Impossible("marked as impossible to answer")
-    answers = _answers("answer", fields.get("answer"), texts, fields.get("answer_aliases"))
-    found = Question(_text(fields.get("question"), "question"), answers, extras=extras)
-    name = "paragraphs" if "paragraphs" in fields else "context"
-    given = fields.get(name)
+    golds = _answers("answer", fields.get("answer"), texts, fields.get("answer_aliases"))
+    found = Question(_text(fields.get("question"), "question"), golds, extras=extras)
+    given = fields.get("paragraphs", fields.get("context"))
     if "supporting_facts" in extras:
         extras["supporting_facts"], given = _decoded(extras["supporting_facts"]), _decoded(given)
     if given is None:
         return found
     if not isinstance(given, str):
-        paragraphs, supporting = _paragraphs(given, name, fact_titles(extras.get("supporting_facts")) or ())
+        paragraphs, supporting = _paragraphs(given, fact_titles(extras.get("supporting_facts")) or ())
         return replace(found, paragraphs=paragraphs, supporting=supporting)
-    context, title = _text(given, name), str(fields.get("title") or "")
+    found, title = replace(found, context=_text(given, "context")), str(fields.get("title") or "")
     if not is_squad or not title:
-        return replace(found, context=context)
-    return replace(found, context=context, paragraphs=(Paragraph(title, (context,)),), supporting=(title,),
-                   article=title)
+        return found
+    return replace(found, paragraphs=(Paragraph(title, (given,)),), supporting=(title,), article=title)
+
+
+def _plain(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row of MemAgent's files, or of FlashRAG's copies (as ReMemR1's process_test.py reads them), in the columns of
+    the data set itself."""
+    if "reward_model" in fields:
+        asked = _chat_text(fields.get("prompt")) or _mapping(fields.get("extra_info")).get("question")
+        return {**fields, "question": asked, "answers": _mapping(fields["reward_model"]).get("ground_truth")}
+    if "golden_answers" not in fields:
+        return fields
+    inner = _mapping(fields.get("metadata"))
+    context = inner.get("context")
+    if isinstance(context, Mapping) and "sentences" not in context:
+        context = {"title": context.get("title"), "sentences": context.get("content")}
+    kept = {name: inner.get(name) for name in ("level", "type", "supporting_facts")}
+    return {**fields, **kept, "context": context or fields.get("context"), "answers": fields["golden_answers"]}
 
 
 def fact_titles(supporting_facts: Any) -> tuple[str, ...] | None:
@@ -198,63 +202,36 @@ def fact_titles(supporting_facts: Any) -> tuple[str, ...] | None:
     return tuple(titles) if all(isinstance(title, str) for title in titles) else None
 
 
-def _flashrag(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A row of FlashRAG's copies in the columns of the data set itself (as ReMemR1's process_test.py reads it)."""
-    metadata = fields.get("metadata")
-    if "golden_answers" not in fields or not isinstance(metadata, Mapping):
-        return fields
-    inner = {name: metadata[name] for name in ("level", "type", "supporting_facts", "context") if name in metadata}
-    context = inner.get("context")
-    if isinstance(context, Mapping) and "sentences" not in context:
-        inner["context"] = {"title": context.get("title"), "sentences": context.get("content")}
-    return {"id": fields.get("id"), "question": fields.get("question"), "answers": fields["golden_answers"]} | inner
-
-
-def _memagent(fields: Mapping[str, Any], extras: dict[str, Any]) -> Question:
-    asked = _chat_text(fields.get("prompt")) or _mapping(fields.get("extra_info")).get("question")
-    golds = _mapping(fields["reward_model"]).get("ground_truth")
-    return Question(
-        _text(asked, "prompt (and extra_info.question)"), _answers("reward_model.ground_truth", golds),
-        _text(fields["context"], "context") if "context" in fields else "", extras=extras,
-    )
-
-
-def _paragraphs(value: Any, name: str, titles: tuple[str, ...]) -> tuple[tuple[Paragraph, ...], tuple[str, ...]]:
+def _paragraphs(value: Any, titles: tuple[str, ...]) -> tuple[tuple[Paragraph, ...], tuple[str, ...]]:
     """Paragraphs of any shape, and the titles of the gold ones where ``titles`` or the paragraphs mark them."""
-    if isinstance(value, dict):
-        try:
-            value = list(zip(value["title"], value["sentences"], strict=True))
-        except (KeyError, TypeError, ValueError):
-            raise BadRow(f"{name} has no title and sentences lists of equal length") from None
-    if not isinstance(value, list):
-        raise BadRow(f"{name} is {_kind(value)}, expected a text, a list of texts or paragraphs")
-    marks = [_mapping(entry).get("is_supporting") for entry in value]
-    are_marked = any(mark is not None for mark in marks)
-    found = []
-    for entry, mark in zip(value, marks, strict=True):
-        title, sentences = _title_and_sentences(entry, name)
-        found.append(Paragraph(title, sentences, mark is True if are_marked else not titles or title in titles))
+    try:
+        entries = list(zip(value["title"], value["sentences"], strict=True)) if isinstance(value, dict) else value
+        found = tuple(_paragraph(entry, titles) for entry in entries)
+    except (KeyError, TypeError, ValueError):
+        raise BadRow("context (or paragraphs) is neither a text nor a list of texts or paragraphs, each a title with "
+                     "a text or a list of sentences") from None
     if not any(paragraph.document.strip() for paragraph in found):
-        raise BadRow(f"{name} is blank")
-    if are_marked:
+        raise BadRow("context is blank")
+    if any(_mapping(entry).get("is_supporting") is not None for entry in entries):
         titles = tuple(p.title for p in found if p.gold and p.title is not None)
-    return tuple(found), tuple(dict.fromkeys(titles))
+    return found, tuple(dict.fromkeys(titles))
 
 
-def _title_and_sentences(entry: Any, name: str) -> tuple[str | None, tuple[str, ...]]:
-    title: Any = None
-    text: Any = None
+def _paragraph(entry: Any, titles: tuple[str, ...]) -> Paragraph:
+    """Raises ValueError or TypeError."""
+    title = mark = None
     match entry:
-        case str():
-            text = entry
+        case str(text):
+            pass
         case [title, text]:
             pass
         case {"text": text} | {"paragraph_text": text} | {"sentences": text}:
-            title = entry.get("title")
+            title, mark = entry.get("title"), entry.get("is_supporting")
+        case _:
+            raise ValueError
     sentences = tuple(text) if isinstance(text, list) else (text,)
-    if not isinstance(title, str | None) or not all(isinstance(sentence, str) for sentence in sentences):
-        raise BadRow(f"{name} holds a paragraph that is neither a text nor a title with a text or a list of sentences")
-    return title, sentences
+    "".join(sentences)  # raises TypeError where one is no text
+    return Paragraph(title, sentences, mark is True if mark is not None else not titles or title in titles)
 
 
 # --- fields ----------------------------------------------------------------------------------------------------------
@@ -274,11 +251,9 @@ def _answers(name: str, *values: Any) -> tuple[str, ...]:
     """All that is not blank in texts, numbers and lists of them, in order and each once."""
     found: dict[str, None] = {}
     for answer in (each for value in values for each in (value if isinstance(value, list) else [value])):
-        if answer is None or answer != answer:  # pandas writes NaN for what is missing
-            continue
-        if isinstance(answer, bool) or not isinstance(answer, str | int | float | Decimal):
-            raise BadRow(f"{name} holds {_kind(answer)}, expected text")
-        if str(answer).strip():
+        if isinstance(answer, dict | list | bool):
+            raise BadRow(f"{name} holds {type(answer).__name__}, expected text")
+        if answer is not None and answer == answer and str(answer).strip():  # pandas writes NaN for what is missing
             found[str(answer)] = None
     if not found:
         raise BadRow(f"{name} is missing or empty; use rows that have answers, such as those of a train or dev split")
@@ -294,10 +269,101 @@ def _decoded(value: Any) -> Any:
 
 
 def _text(value: Any, name: str) -> str:
-    if isinstance(value, str) and value.strip():
-        return value
-    raise BadRow(f"{name} is {'blank' if isinstance(value, str) else f'{_kind(value)}, expected text'}")
+    if not isinstance(value, str) or not value.strip():
+        raise BadRow(f"{name} is missing, blank or no text")
+    return value
 
 
-def _kind(value: Any) -> str:
-    return "missing" if value is None else type(value).__name__
+# --- raw files -------------------------------------------------------------------------------------------------------
+class PoolQuestion(NamedTuple):
+    """A question whose paragraphs are numbers of documents."""
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    gold: tuple[int, ...]
+    paragraphs: tuple[int, ...]
+    """Those of its row in the order of the data, then those of its article."""
+    supporting: tuple[str, ...] = ()
+    evidence: tuple[int, ...] = ()
+    """The document of every supporting fact, in the order in which the data names the facts, with repetitions; none
+    where a fact is in no gold document, as its row marks paragraphs that are no evidence of it."""
+    article: str = ""
+
+    @property
+    def own(self) -> tuple[int, ...]:
+        """Its distractors."""
+        return tuple(number for number in self.paragraphs if number not in self.gold)
+
+
+class Corpora(NamedTuple):
+    documents: tuple[str, ...]
+    questions: tuple[PoolQuestion, ...]
+    skipped: Counter[str]
+    """Rows that are no questions, by reason."""
+
+
+def load_corpora(paths: Sequence[Path], as_published: bool = False) -> Corpora:
+    """Read raw files; ``as_published``: every paragraph, blank ones as well, its sentences joined as they are.
+
+    Raises DataError: a file is missing, damaged or of no known kind, or there is no question at all.
+    """
+    bad, skipped = BadRows("raw files"), Counter[str]()
+    numbers: dict[str, int] = {}
+    questions: dict[str, PoolQuestion] = {}
+    articles: dict[str, dict[int, None]] = {}
+    for path, row in ((each, row) for each in paths for row in open_file(each)):
+        try:
+            question = read_question(row.fields)
+            if question.id in questions:
+                raise BadRow(f"its id {question.id} is that of a row before; remove one")
+            found = _pool_question(question, numbers, as_published)
+        except Impossible as reason:
+            skipped[str(reason)] += 1
+        except BadRow as error:
+            bad.add(f"{path}, {row.where}: {error}")
+        else:
+            questions[found.id] = found
+            articles.setdefault(found.article, {}).update(dict.fromkeys(found.paragraphs if found.article else ()))
+    bad.tell_rest()
+    if bad.count:
+        skipped["bad rows"] = bad.count
+    if not questions:
+        raise DataError(f"{', '.join(map(str, paths))}: no question that can be used among {skipped.total()} rows")
+    return Corpora(tuple(numbers), tuple(
+        each._replace(paragraphs=tuple(dict.fromkeys([*each.paragraphs, *articles[each.article]])))
+        for each in questions.values()
+    ), skipped)
+
+
+def _pool_question(question: Question, numbers: dict[str, int], as_published: bool) -> PoolQuestion:
+    """Adds its documents to ``numbers``. Raises BadRow, or Impossible where a gold paragraph is not there."""
+    kept = [paragraph for paragraph in question.paragraphs if any(map(str.strip, paragraph.sentences))]
+    facts = fact_titles(question.extras.get("supporting_facts"))
+    if not kept or facts is None:
+        raise BadRow("expected a row of HotpotQA, MuSiQue or SQuAD: paragraphs with text, and supporting_facts that "
+                     "are titles, pairs of title and sentence, or two columns")
+    titles = {paragraph.title for paragraph in kept if paragraph.gold}
+    if not titles or not titles.issuperset(question.supporting):
+        raise Impossible("with a supporting document that is not among its paragraphs")
+    paragraphs = question.paragraphs if as_published else kept
+    texts = [each.document for each in paragraphs] if as_published else spaced_documents(paragraphs)
+    own = [numbers.setdefault(text, len(numbers)) for text in texts]
+    gold = dict.fromkeys(number for number, paragraph in zip(own, paragraphs, strict=True) if paragraph.gold)
+    first: dict[str | None, int] = {}
+    for number, paragraph in zip(own, paragraphs, strict=True):
+        first.setdefault(paragraph.title, number)
+    evidence = tuple(first[title] for title in facts) if all(first.get(title) in gold for title in facts) else ()
+    return PoolQuestion(question.id, question.question, question.answers, tuple(gold), tuple(dict.fromkeys(own)),
+                        question.supporting, evidence, question.article)
+
+
+def read_questions(path: Path) -> Iterator[Question | None]:
+    """Every row of a file, None where it is marked as impossible. Raises DataError, of a bad row as well."""
+    for row in open_file(path):
+        try:
+            yield read_question(row.fields)
+        except Impossible:
+            yield None
+        except BadRow as error:
+            raise DataError(f"{path}: {row.where}: {error}") from None

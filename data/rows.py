@@ -18,12 +18,11 @@ import csv
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import ijson
 import orjson
@@ -33,9 +32,7 @@ from ..system.errors import MemAgentError, reason_of
 from ..system.text import one_line
 
 BATCH_ROWS = 16
-_LONGEST_CELL = 1 << 27
-_LIST_COLUMNS = frozenset({"answers", "answer_aliases", "paragraphs", "haystack_session_ids", "haystack_dates",
-                           "answer_session_ids"})
+_LIST_COLUMNS = frozenset({"answers", "answer_aliases", "paragraphs"})
 """Columns of a CSV whose cells may hold a list as JSON; ``context`` is always text."""
 _ANSWERS = frozenset({"answer", "answers", "answer_aliases", "golden_answers"})
 """Columns whose cells may hold a list of texts in Python's form."""
@@ -59,8 +56,7 @@ class NotJson(ValueError):
     """A list that is not JSON; says after which element."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRow:
+class SourceRow(NamedTuple):
     where: str
     """``row 3`` or ``line 3``, counted from 1."""
     value: Any
@@ -86,9 +82,7 @@ def open_file(path: Path) -> Iterator[SourceRow]:
     return _read(str(path), readers[path.suffix](path))
 
 
-def open_dataset(
-    name: str, split: str, revision: str | None = None, config: str | None = None
-) -> Iterator[SourceRow]:
+def open_dataset(name: str, split: str, revision: str = "", config: str | None = None) -> Iterator[SourceRow]:
     """The rows of one split of a Hugging Face dataset, of its only configuration unless one is named, streamed.
 
     Repositories that mix formats, such as parquet for training beside JSON for evaluation, cannot be loaded as a
@@ -100,8 +94,6 @@ def open_dataset(
 def _read(name: str, rows: Iterator[SourceRow]) -> Iterator[SourceRow]:
     try:
         yield from rows
-    except MemAgentError:
-        raise
     except Exception as error:  # the readers and the hub client raise their own, HTTP, file and value errors alike
         raise DataError(f"{name}: cannot be read ({reason_of(error)})") from None
 
@@ -117,24 +109,25 @@ def _parquet_rows(path: Path) -> Iterator[SourceRow]:
     yield from _numbered(row for batch in batches for row in batch.to_pylist())
 
 
-def _hub_rows(name: str, split: str, revision: str | None, config: str | None) -> Iterator[SourceRow]:
-    yield from _numbered(_dataset(name, split, revision, config))
-
-
-def _dataset(name: str, split: str, revision: str | None, config: str | None) -> Any:
+def _hub_rows(name: str, split: str, revision: str, config: str | None) -> Iterator[SourceRow]:
     from datasets import load_dataset  # slow to import; local files do without
 
-    load = partial(load_dataset, name, split=split, revision=revision, streaming=True)
+    load = partial(load_dataset, name, split=split, revision=revision or None, streaming=True)
     try:
-        return load(name=config)
+        found = load(name=config)
     except ValueError as error:
         if "same data file format" not in str(error):
             raise
+        found = _named_after(split, load)
+    yield from _numbered(found)
+
+
+def _named_after(split: str, load: Callable[..., Any]) -> Any:
     for suffix in ("parquet", "jsonl", "json", "csv"):
         for pattern in (f"**/*[-_.]{split}[-_.]*{suffix}", f"**/{split}[-_.]*{suffix}"):
             with suppress(FileNotFoundError):
                 return load(data_files={split: pattern})
-    raise DataError(f"{name}: no file is named after the split {split!r}")
+    raise FileNotFoundError("no file is named after the split")
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
@@ -145,22 +138,20 @@ def _json_rows(path: Path) -> Iterator[SourceRow]:
         if first.startswith(b"["):
             yield from _numbered(json_list(file))
         elif first.endswith((b"{", b"[", b",")):  # one value printed over several lines
-            yield from _json_row("row 1", orjson.loads(file.read()))
+            yield from _json_row("row 1", file.read())
         else:
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    yield from _json_row(f"line {number}", _value_of(line))
+                    yield from _json_row(f"line {number}", line)
 
 
-def _value_of(line: bytes) -> Any:
+def _json_row(where: str, text: bytes) -> Iterator[SourceRow]:
+    """The row of a JSON text; of an original SQuAD file its questions."""
+    value: Any
     try:
-        return orjson.loads(line)
+        value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        return BadRow(f"not valid JSON ({error}); mend or remove it")
-
-
-def _json_row(where: str, value: Any) -> Iterator[SourceRow]:
-    """The row of a JSON value; of an original SQuAD file its questions."""
+        value = BadRow(f"not valid JSON ({error}); mend or remove it")
     articles = value.get("data") if isinstance(value, dict) else None
     if not isinstance(articles, list):
         yield SourceRow(where, value)
@@ -188,7 +179,7 @@ def json_list(file: BinaryIO) -> Iterator[Any]:
 
 # --- CSV -------------------------------------------------------------------------------------------------------------
 def _csv_rows(path: Path) -> Iterator[SourceRow]:
-    csv.field_size_limit(_LONGEST_CELL)
+    csv.field_size_limit(1 << 27)  # documents are longer than csv's own limit
     with path.open(encoding="utf-8-sig", newline="") as text:
         rows = csv.DictReader(text, strict=True)
         for fields in rows:
@@ -226,17 +217,14 @@ class BadRows:
     """Skipped rows: the first 20 are named on standard error, all are counted by reason."""
 
     def __init__(self, command: str) -> None:
-        self._command = command
-        self._reasons: Counter[str] = Counter()
-
-    @property
-    def count(self) -> int:
-        return self._reasons.total()
+        self._command, self._reasons = command, Counter[str]()
+        self.count = 0
 
     def add(self, text: str) -> None:
         """``text`` is ``where: reason (details); remedy``."""
         text = one_line(text, 1000)
         self._reasons[text.partition(": ")[2].partition(" (")[0].partition(";")[0]] += 1
+        self.count += 1
         if self.count <= _SHOWN:
             tqdm.write(f"{self._command}: bad row left out, {text}", file=sys.stderr)
 

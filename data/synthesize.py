@@ -9,7 +9,7 @@ writes ``DIR/eval_<n>.json``, a list of one entry per question, all with the sam
 
 ``supporting`` names the titles of the gold documents, and is left out where the raw data marks none. Above 10,000
 documents an entry has ``"documents": [3, 90, ...]`` in place of ``context``: lines of ``DIR/corpus.jsonl``, in
-reading order (``numbered.Corpus`` gives the text).
+reading order (``eval_files.Corpus`` gives the text).
 
 Which questions: of all questions ``--questions``, drawn by the seed; with ``--closed-book`` those that need no
 document are left out before; or, in place of both, those that a published file asks.
@@ -52,18 +52,24 @@ Invariants:
 - memory holds the pool and a few entries, never a file;
 - a file appears whole, with its SHA-256 in ``DIR/manifest.json``. An interrupted run is continued by the same
   command: files that are there are verified and kept.
+
+Numbers of documents of a training set may be a curriculum::
+
+    parse_curriculum("50:0.3 100:0.3 200:0.4")  ->  ((50, 0.3), (100, 0.3), (200, 0.4))
+    lengths_of(that, rows=10)                   ->  3 x 50, 3 x 100, 4 x 200, in this order
+
+Lengths without shares have equal ones. The rows of each are its share of all rows, rounded so that the sum is right.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import orjson
 from tqdm import tqdm
@@ -71,17 +77,13 @@ from tqdm import tqdm
 from ..rewards.answers import AnswerKind, kind_of
 from ..rewards.qa_metrics import normalise_squad
 from ..system.cli import one_line_errors, positive_number, run_main, stop_if_asked, whole_number
-from .lengths import INDEX_ONLY_ABOVE, LENGTHS, eval_name, parse_lengths
-from .manifest import locked_manifest, sha256_of
-from .numbered import CORPUS, published_ids
-from .pool import Corpora, PoolQuestion, load_corpora
-from .questions import Question, assemble
+from . import eval_files
+from .eval_files import CORPUS, eval_name, sha256_of
+from .questions import Corpora, PoolQuestion, Question, assemble, load_corpora
 from .rows import DataError
 
 FORMAT = 2
 """Raised whenever the same options would give other bytes. 2: HotpotQA's text has no blank before closing quotes."""
-QUESTIONS = 128
-_PUBLISHED_SHUFFLE = 4
 DISTANCES = (100, 200, 400, 800, 1600)
 """Of the paper."""
 CANDIDATES = 5
@@ -109,24 +111,15 @@ def haystack(
     if len(chosen) < length:
         raise DataError(f"question {question.id}: {length} documents asked for; of the {len(documents)} in the pool "
                         f"{len(chosen)} can be used (others hold its answer); give more raw files")
-    (random.Random(_PUBLISHED_SHUFFLE) if published else rng).shuffle(chosen)
+    (random.Random(4) if published else rng).shuffle(chosen)
     return tuple(chosen)
 
 
 def _without_answer(documents: Sequence[str], question: PoolQuestion) -> Callable[[int], bool]:
     """Whether a document holds none of the answers."""
-    answers = [answer for answer in question.answers if kind_of(answer) is not AnswerKind.CHOICE]
-    plain = [f" {form} " for answer in answers if (form := normalise_squad(answer))]
-    # "The The" is all articles, of which the plain form has none.
-    odd = [normalise_squad(answer, keep_articles=True) for answer in answers if not normalise_squad(answer)]
-    articles = [f" {form} " for form in odd if form]
-
-    def is_clean(number: int) -> bool:
-        words = _words(documents[number])
-        text = f" {normalise_squad(documents[number], keep_articles=True)} " if articles else ""
-        return not any(form in words for form in plain) and not any(form in text for form in articles)
-
-    return is_clean
+    answers = [normalise_squad(answer) for answer in question.answers if kind_of(answer) is not AnswerKind.CHOICE]
+    forms = [f" {answer} " for answer in answers if answer]
+    return lambda number: not any(form in _words(documents[number]) for form in forms)
 
 
 @cache
@@ -145,144 +138,149 @@ def _permutation(rng: random.Random, size: int) -> Iterator[int]:
 
 
 # --- which questions -------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Raw files, the questions chosen of them, and how documents are made."""
-
-    raw: Sequence[Path]
-    count: int
-    """Not used where ``published`` names the questions."""
-    seed: int
-    closed_book: Path | None
-    published: Path | None
-    layout: str
-    """``published-layout``, or nothing."""
-
-    def description(self) -> dict[str, Any]:
-        """For a manifest: changes whenever the questions or their documents might. Raises DataError."""
-        which: dict[str, Any] = {"published": _digest(self.published)} if self.published else {"questions": self.count}
-        which |= {"closed_book": _digest(self.closed_book)} if self.closed_book else {}
-        return self.pool_description() | {"kind": "synthesis", "seed": self.seed} | which
-
-    def pool_description(self) -> dict[str, Any]:
-        """The same for the pool alone."""
-        raw = [{"file": path.name, "sha256": _digest(path)} for path in self.raw]
-        return {"kind": "pool", "format": FORMAT, "raw": raw} | ({"layout": self.layout} if self.layout else {})
-
-    def read(self) -> Corpora:
-        """The pool of all raw files with all questions. Raises DataError."""
-        return load_corpora(self.raw, as_published=bool(self.layout))
-
-    def chosen(self, corpora: Corpora) -> Corpora:
-        """The chosen ones of all questions. Raises DataError."""
-        if self.published:
-            by_id = {question.id: question for question in corpora.questions}
-            ids = published_ids(self.published, self.raw[0])
-            if absent := set(ids) - by_id.keys():
-                raise DataError(f"{self.raw[0]}: question {min(absent)} lacks a supporting document; fetch it again")
-            return replace(corpora, questions=tuple(by_id[name] for name in ids))
-        found = self.candidates(corpora, 1)
-        if len(found.questions) < self.count:
-            gone = f", without those dropped by {self.closed_book}" if self.closed_book else ""
-            raise DataError(f"{self.count} questions asked for, but the raw files have {len(found.questions)}{gone}")
-        return found
-
-    def candidates(self, corpora: Corpora, times: int) -> Corpora:
-        """Of all questions ``times`` as many as the chosen ones, or all there are."""
-        dropped: set[str] = set()
-        if self.closed_book:
-            try:
-                dropped = set(orjson.loads(self.closed_book.read_bytes())["dropped"])
-            except (ValueError, KeyError, TypeError):
-                raise DataError(f"{self.closed_book}: not a verdict of closed_book; let that finish first") from None
-        left = [question for question in corpora.questions if question.id not in dropped]
-        drawn = random.Random(f"{self.seed}/questions").sample(left, min(times * self.count, len(left)))
-        return replace(corpora, questions=tuple(drawn))
-
-    def numbers(self, corpora: Corpora, question: PoolQuestion, length: int) -> tuple[int, ...]:
-        """The documents of one question, in reading order. Raises DataError."""
-        return haystack(corpora.documents, question, length, self.seed, published=bool(self.layout))
+def chosen(args: argparse.Namespace, corpora: Corpora, times: int = 1) -> Corpora:
+    """The chosen ones of all questions, or ``times`` as many if there are. Raises DataError."""
+    if args.published_questions:
+        by_id = {question.id: question for question in corpora.questions}
+        ids = eval_files.published_ids(args.published_questions, args.raw[0])
+        if absent := set(ids) - by_id.keys():
+            raise DataError(f"{args.raw[0]}: question {min(absent)} lacks a supporting document; fetch it again")
+        return corpora._replace(questions=tuple(by_id[name] for name in ids))
+    dropped = set(orjson.loads(args.closed_book.read_bytes())["dropped"]) if args.closed_book else set()
+    left = [question for question in corpora.questions if question.id not in dropped]
+    if len(left) < args.count:
+        gone = f", without those dropped by {args.closed_book}" if args.closed_book else ""
+        raise DataError(f"{args.count} questions asked for, but the raw files have {len(left)}{gone}")
+    drawn = random.Random(f"{args.seed}/questions").sample(left, min(times * args.count, len(left)))
+    return corpora._replace(questions=tuple(drawn))
 
 
-def _digest(path: Path) -> str:
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
-    return sha256_of(path)
+def _numbers(args: argparse.Namespace, corpora: Corpora, question: PoolQuestion, length: int) -> tuple[int, ...]:
+    return haystack(corpora.documents, question, length, args.seed, published=bool(args.layout))
 
 
-def training_questions(
-    selection: Selection, corpora: Corpora, lengths: Sequence[int], *, curriculum: bool
-) -> Iterator[Question]:
-    """A training question for each of ``corpora.questions``, of the length beside it. Raises DataError.
+# --- a training set --------------------------------------------------------------------------------------------------
+Curriculum = tuple[tuple[int, float], ...]
 
-    ``curriculum``: rows are to be read in this order, and say so in their metadata.
-    """
-    for question, length in zip(corpora.questions, lengths, strict=True):
+
+def parse_curriculum(text: str) -> Curriculum:
+    """Raises DataError."""
+    parts = [word.partition(":") for word in text.split()]
+    try:
+        found = tuple((int(length), float(share) if colon else 1 / len(parts)) for length, colon, share in parts)
+    except ValueError:
+        found = ()
+    lengths, shares = {length for length, _ in found}, [share for _, share in found]
+    if len(lengths) < max(1, len(parts)) or min(*lengths, *shares) <= 0 or abs(sum(shares) - 1) > 1e-6:
+        raise DataError(f"documents {text!r}: allowed: different numbers, perhaps with shares that add up to 1, such "
+                        "as 50:0.5 200:0.5")
+    return found
+
+
+def lengths_of(curriculum: Curriculum, rows: int) -> list[int]:
+    """The number of documents of every row."""
+    counts = [int(share * rows) for _, share in curriculum]
+    by_rest = sorted(range(len(counts)), key=lambda i: counts[i] - curriculum[i][1] * rows)
+    for i in by_rest[: rows - sum(counts)]:
+        counts[i] += 1
+    return [length for (length, _), count in zip(curriculum, counts, strict=True) for _ in range(count)]
+
+
+def training_questions(args: argparse.Namespace, corpora: Corpora, curriculum: Curriculum) -> Iterator[Question]:
+    """The chosen questions in this order, each with its document. Where there are several lengths, rows are to be read
+    in this order, and say so in their metadata. Raises DataError."""
+    for question, length in zip(corpora.questions, lengths_of(curriculum, len(corpora.questions)), strict=True):
         extras: dict[str, Any] = {"id": question.id, "num_docs": length}
         extras |= {"supporting": question.supporting} if question.supporting else {}
-        extras |= {"curriculum": True} if curriculum else {}
-        context = assemble(corpora.documents[number] for number in selection.numbers(corpora, question, length))
+        extras |= {"curriculum": True} if len(curriculum) > 1 else {}
+        context = assemble(corpora.documents[number] for number in _numbers(args, corpora, question, length))
         yield Question(question.question, question.answers, context, extras=extras)
 
 
 # --- evaluation files ------------------------------------------------------------------------------------------------
-def synthesise(selection: Selection, lengths: Sequence[int], output: Path, distant: bool) -> None:
+def synthesise(args: argparse.Namespace, lengths: Sequence[int]) -> None:
     """Write what is missing, every length followed by its subsets.
 
     Raises:
         MemAgentError: raw data, lengths or folder are of no use, or a file there is another one; OSError: disk full.
     """
-    with locked_manifest(output) as manifest:
-        description, sources = selection.description(), dict[str, dict[str, Any]]()
-        for n in lengths:
-            source = description | {"documents": n, "index_only": n > INDEX_ONLY_ABOVE}
-            sources[eval_name(n)] = source
-            for d in [d for d in DISTANCES if distant and d < n]:
-                subset = source | {"min_distance": d, "candidates": CANDIDATES}
-                sources[eval_name(f"{n}_min_distance_{d}")] = subset
-        pool_source = selection.pool_description()
-        if any(source["index_only"] for source in sources.values()):
-            sources = {CORPUS: pool_source} | sources
-        missing = [name for name, source in sources.items() if not manifest.has(name, source)]
+    with eval_files.locked_manifest(args.output) as manifest:
+        sources = _sources(args, lengths)
+        missing = {name: source for name, source in sources.items() if not manifest.has(name, source)}
         for name in sources:
             if name not in missing and name != CORPUS:
-                print(f"{output / name}: there")
+                print(f"{args.output / name}: there")
         if not missing:
             return
-        everything = selection.read()
+        everything = load_corpora(args.raw, as_published=bool(args.layout))
         for reason, count in everything.skipped.items():
             print(f"left out: {count} questions {reason}")
-        chosen = selection.chosen(everything)
-        candidates = selection.candidates(everything, CANDIDATES) if distant else chosen
-        if distant and not any(len(question.evidence) > 1 for question in candidates.questions):
-            raise DataError("--distant-evidence: no question has two supporting facts in an order; give HotpotQA or "
-                            "2WikiMultiHopQA as raw files")
-
-        @cache
-        def places(length: int) -> list[tuple[int, ...]]:
-            """Where every candidate's evidence stands in its document."""
-            return [places_of(question.evidence, selection.numbers(candidates, question, length))
-                    for question in candidates.questions]
-
-        for name in missing:
-            source = sources[name]
+        every = chosen(args, everything)
+        candidates = chosen(args, everything, CANDIDATES) if args.distant_evidence else every
+        for name, source in missing.items():
+            is_subset, more = "min_distance" in source, dict[str, Any]()
+            lines: Iterable[bytes]
             if name == CORPUS:
-                with manifest.draft(name, source, documents=len(everything.documents)) as draft:
-                    draft.writelines(orjson.dumps(text) + b"\n" for text in everything.documents)
+                lines = (orjson.dumps(text) + b"\n" for text in everything.documents)
+                more["documents"] = len(everything.documents)
             else:
-                corpora, indices = chosen, list(range(len(chosen.questions)))
-                if "min_distance" in source:
-                    far = [index for index, found in enumerate(places(source["documents"]))
-                           if is_far(found, source["min_distance"])]
-                    corpora, indices = candidates, far[: len(indices)]
-                if not indices:
-                    print(f"{output / name}: not written, no question has its evidence that far apart")
+                entries = _entries(args, candidates if is_subset else every, source)
+                first = next(entries, None)
+                if first is None:
+                    print(f"{args.output / name}: not written, no question has its evidence that far apart")
                     continue
-                corpus = {"file": CORPUS, "sha256": manifest.files[CORPUS]["sha256"]} if source["index_only"] else None
-                with manifest.draft(name, source, **({"corpus": corpus} if corpus else {})) as draft:
-                    _write(selection, corpora, source, indices, draft)
+                lines = _json_list(islice(chain([first], entries), len(every.questions)))
+                if source["index_only"]:
+                    more["corpus"] = {"file": CORPUS, "sha256": manifest.files[CORPUS]["sha256"]}
+            with manifest.draft(name, source, **more) as draft:
+                draft.writelines(lines)
             entry = manifest.files[name]
-            print(f"{output / name}: written, {entry['bytes'] / 1e6:.1f} MB, sha256 {entry['sha256'][:16]}")
+            print(f"{args.output / name}: written, {entry['bytes'] / 1e6:.1f} MB, sha256 {entry['sha256'][:16]}")
+
+
+def _sources(args: argparse.Namespace, lengths: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """What each file is made from: changes whenever its questions or their documents might."""
+    raw = [{"file": path.name, "sha256": sha256_of(path)} for path in args.raw]
+    pool = {"kind": "pool", "format": FORMAT, "raw": raw} | ({"layout": args.layout} if args.layout else {})
+    verdict = {"closed_book": sha256_of(args.closed_book)} if args.closed_book else {}
+    asked = args.published_questions
+    which = {"published": sha256_of(asked)} if asked else {"questions": args.count}
+    sources: dict[str, dict[str, Any]] = {CORPUS: pool} if max(lengths) > eval_files.INDEX_ONLY_ABOVE else {}
+    for n in lengths:
+        source = pool | {"kind": "synthesis", "seed": args.seed, **which, **verdict}
+        sources[eval_name(n)] = source | {"documents": n, "index_only": n > eval_files.INDEX_ONLY_ABOVE}
+        for d in [d for d in DISTANCES if args.distant_evidence and d < n]:
+            subset = {"min_distance": d, "candidates": CANDIDATES}
+            sources[eval_name(f"{n}_min_distance_{d}")] = sources[eval_name(n)] | subset
+    return sources
+
+
+def _entries(args: argparse.Namespace, corpora: Corpora, source: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Of an evaluation file, or of a subset as many as there are."""
+    length, distance = source["documents"], source.get("min_distance")
+    for index, question in enumerate(tqdm(corpora.questions, unit=" questions", disable=None)):
+        stop_if_asked()
+        numbers = _numbers(args, corpora, question, length)
+        places = places_of(question.evidence, numbers)
+        if distance and distance_of(places) < distance:
+            continue
+        entry: dict[str, Any] = {"index": index, "id": question.id, "input": question.question,
+                                 "answers": question.answers, "num_docs": length}
+        if question.supporting:
+            entry["supporting"] = question.supporting
+        if distance:
+            entry |= {"evidence": places, "min_distance": distance_of(places)}
+        if source["index_only"]:
+            entry["documents"] = numbers
+        else:
+            entry["context"] = assemble(corpora.documents[number] for number in numbers)
+        yield entry
+
+
+def _json_list(entries: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+    for place, entry in enumerate(entries):
+        yield (b",\n" if place else b"[\n") + orjson.dumps(entry)
+    yield b"\n]\n"
 
 
 def places_of(evidence: Sequence[int], numbers: Sequence[int]) -> tuple[int, ...]:
@@ -292,42 +290,15 @@ def places_of(evidence: Sequence[int], numbers: Sequence[int]) -> tuple[int, ...
 
 
 def distance_of(places: Sequence[int]) -> int:
-    """The least one between neighbours; 0 where there are no two."""
-    return min((after - before for before, after in pairwise(sorted(places))), default=0)
-
-
-def is_far(places: Sequence[int], distance: int) -> bool:
-    """Whether a question belongs to the subset of this distance."""
-    return all(before >= after for before, after in pairwise(places)) and distance_of(places) >= distance
-
-
-def _write(
-    selection: Selection, corpora: Corpora, source: dict[str, Any], indices: Sequence[int], draft: BinaryIO
-) -> None:
-    length = source["documents"]
-    for place, index in enumerate(tqdm(indices, unit=" questions", disable=None)):  # None: silent unless a terminal
-        stop_if_asked()
-        question = corpora.questions[index]
-        entry: dict[str, Any] = {"index": index, "id": question.id, "input": question.question,
-                                 "answers": question.answers, "num_docs": length}
-        if question.supporting:
-            entry["supporting"] = question.supporting
-        numbers = selection.numbers(corpora, question, length)
-        if "min_distance" in source:
-            places = places_of(question.evidence, numbers)
-            entry |= {"evidence": places, "min_distance": distance_of(places)}
-        if source["index_only"]:
-            entry["documents"] = numbers
-        else:
-            entry["context"] = assemble(corpora.documents[number] for number in numbers)
-        draft.write((b",\n" if place else b"[\n") + orjson.dumps(entry))
-    draft.write(b"\n]\n")
+    """The least one between neighbours; 0 where there are no two, or where one of them does not fall."""
+    return max(0, min((before - after for before, after in pairwise(places)), default=0))
 
 
 # --- command line ----------------------------------------------------------------------------------------------------
-def add_options(add: Callable[..., Any]) -> None:
-    """Those of a selection, except the count, which every command names its own way."""
-    add("--raw", type=Path, nargs="+", metavar="FILE", default=[], help="HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD")
+def add_options(add: Callable[..., Any], *, required: bool) -> None:
+    """Those that choose questions, except their count, which every command names its own way."""
+    add("--raw", type=Path, nargs="+", metavar="FILE", default=[], required=required,
+        help="HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD")
     add("--seed", type=whole_number, default=42, help="choice of questions and documents (42)")
     add("--closed-book", type=Path, metavar="FILE", help="verdict.json: leave out what needs no document")
     add("--published-questions", type=Path, metavar="FILE",
@@ -337,31 +308,19 @@ def add_options(add: Callable[..., Any]) -> None:
         "every document of a length, others of any content, text as the data has it")
 
 
-def selection_of(args: argparse.Namespace, count: int | None, default: int) -> Selection:
-    """What the options select. Raises DataError: some choose questions that ``--published-questions`` names."""
-    if not args.raw:
-        raise DataError("--raw: name HotpotQA, 2WikiMultiHopQA, MuSiQue or SQuAD files")
-    if args.published_questions and (count is not None or args.closed_book or len(args.raw) > 1):
-        raise DataError("--published-questions: name their one raw file, and neither a number nor --closed-book")
-    return Selection(args.raw, count or default, args.seed, args.closed_book, args.published_questions, args.layout)
-
-
 @one_line_errors("the same command continues with what is missing")
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="mem-agent synthesize", description="Write evaluation files of any length.")
     add = parser.add_argument
-    add_options(add)
+    add_options(add, required=True)
     add("--output", type=Path, required=True, metavar="DIR", help="folder of eval_<length>.json")
-    add("--lengths", default=" ".join(map(str, LENGTHS)), help="numbers of documents")
-    add("--questions", type=positive_number, help=f"questions in every file ({QUESTIONS})")
+    add("--lengths", default=" ".join(map(str, eval_files.LENGTHS)), help="numbers of documents")
+    add("--questions", dest="count", type=positive_number, default=128, help="questions in every file (128)")
     add("--distant-evidence", action="store_true",
         help=f"as well files of questions whose evidence lies {DISTANCES} documents apart, the last fact first")
     args = parser.parse_args(argv)
-    lengths = parse_lengths(args.lengths)
-    if args.distant_evidence and (args.published_questions or max(lengths) <= DISTANCES[0]):
-        raise DataError(f"--distant-evidence: not with --published-questions; for lengths above {DISTANCES[0]}")
-    synthesise(selection_of(args, args.questions, QUESTIONS), lengths, args.output, args.distant_evidence)
+    synthesise(args, eval_files.parse_lengths(args.lengths))
     return 0
 
 

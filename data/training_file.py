@@ -28,11 +28,10 @@ import random
 import re
 from bisect import bisect_right
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import yaml
@@ -44,8 +43,7 @@ SHARDS = "train_*.parquet"
 _SLICE = re.compile(r"@\[(-?[0-9]+)?:(-?[0-9]+)?\]$")  # hosts accept train.jsonl@[0:100] as training data
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingRow:
+class TrainingRow(NamedTuple):
     """One document with its question; the hosts' names."""
 
     prompt: str | list[dict[str, str]]
@@ -126,13 +124,8 @@ def shard_folder(train_data: str | Path) -> Path:
 
 
 def _named(text: str) -> tuple[Path, ...]:
-    """The files of a list; none of any other text. Raises DataError."""
-    if not text.startswith("["):
-        return ()
-    try:
-        return tuple(map(Path, yaml.safe_load(text)))
-    except (yaml.YAMLError, TypeError):
-        raise DataError(f'TRAIN_DATA={text!r:.120}: expected a list of files, ["a/train_0.parquet", ...]') from None
+    """The files of a list; none of any other text."""
+    return tuple(map(Path, yaml.safe_load(text))) if text.startswith("[") else ()
 
 
 def without_slice(train_data: str | Path) -> Path:
@@ -172,7 +165,7 @@ class _JsonLines:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    row = _checked(f"{path}, line {number}", _parsed(line))
+                    row = _checked(f"{path}, line {number}", line)
                     if task := row["metadata"].get("task"):
                         self.tasks.setdefault(str(task), number)
                     self._offsets.append(position)
@@ -184,18 +177,16 @@ class _JsonLines:
     def row(self, number: int) -> dict[str, Any]:
         with self.path.open("rb") as file:
             file.seek(self._offsets[number])
-            return _checked(f"{self.path}, row {number + 1}", _parsed(file.readline()))
+            return _checked(f"{self.path}, row {number + 1}", file.readline())
 
 
-def _parsed(line: bytes) -> Any:
+def _checked(where: str, row: bytes | dict[str, Any]) -> dict[str, Any]:
+    """The row, perhaps of its JSON text. Raises DataError."""
     with suppress(ValueError):
-        return orjson.loads(line)
-
-
-def _checked(where: str, row: Any) -> dict[str, Any]:
-    if not isinstance(row, dict) or row.get("prompt") is None or not isinstance(row.get("metadata"), dict):
-        raise DataError(f"{where}: expected an object with `prompt` and `metadata`; make the file again")
-    return row
+        found = orjson.loads(row) if isinstance(row, bytes) else row
+        if isinstance(found, dict) and found.get("prompt") is not None and isinstance(found.get("metadata"), dict):
+            return found
+    raise DataError(f"{where}: expected an object with `prompt` and `metadata`; make the file again")
 
 
 class _ParquetRows:
@@ -206,8 +197,7 @@ class _ParquetRows:
         self.tasks: dict[str, int] = {}
         try:
             with pq.ParquetFile(path) as file:
-                self._footer, names = file.metadata, file.schema_arrow.names
-                self._columns = [name for name in ("prompt", "label", "metadata") if name in names]
+                self._footer = file.metadata
                 for number, entry in enumerate(file.read(["metadata.task"]).to_pylist(), 1):
                     if task := (entry.get("metadata") or {}).get("task"):
                         self.tasks.setdefault(task, number)
@@ -225,7 +215,7 @@ class _ParquetRows:
         group = bisect_right(self._starts, number) - 1
         batch, place = divmod(number - self._starts[group], BATCH_ROWS)
         with pq.ParquetFile(self.path, metadata=self._footer) as file:
-            batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=self._columns)
+            batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=["prompt", "label", "metadata"])
             found = next(islice(batches, batch, None)).slice(place, 1).to_pylist()[0]
         row = _checked(f"{self.path}, row {number + 1}", found)
         return row | {"metadata": {name: value for name, value in row["metadata"].items() if value is not None}}

@@ -39,11 +39,9 @@ from ..agents.prompts import chat_frame, load_prompts
 from ..agents.vocabulary import Vocabulary
 from ..checkpoints.hf_model import load_vocabulary
 from ..config import Config
-from ..data.lengths import parse_lengths
-from ..data.ruler.document_qa import read_hotpotqa, read_squad
-from ..data.ruler.sample import Haystack, LengthError, RulerError
-from ..data.ruler.tasks import TASKS, read_essay
-from ..data.ruler.wording import Wording, load_wording
+from ..data.eval_files import parse_lengths
+from ..data.ruler.sample import Haystack, LengthError, RulerError, Wording, load_wording
+from ..data.ruler.tasks import TASKS, read_essay, read_hotpotqa, read_squad
 from ..system.cli import one_line_errors, positive_number, run_main
 from ..system.files import replacing
 

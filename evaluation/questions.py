@@ -31,8 +31,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
-from ..data.manifest import sha256_of
-from ..data.numbered import CORPUS, Corpus, RawFile, find_raw
+from ..data.eval_files import CORPUS, Corpus, RawFile, find_raw, sha256_of
 from ..data.rows import DataError, NotJson, json_list
 from ..hooks.reader import REPLY_PREFIX, REPLY_TOKENS
 from ..rewards.qa_metrics import METRICS as RULER_METRICS

@@ -79,7 +79,7 @@ from pydantic import BaseModel, NonNegativeInt, TypeAdapter
 from ..checkpoints.hf_model import load_vocabulary, local_folder, tokenizer_hash
 from ..config import Config
 from ..data.document_store import SHARED_STORE, DocumentWriter
-from ..data.manifest import Manifest, locked_manifest, sha256_of
+from ..data.eval_files import Manifest, locked_manifest, sha256_of
 from ..data.rows import BATCH_ROWS
 from ..rewards.ranking import anchor_score
 from ..sessions.packing import by_score

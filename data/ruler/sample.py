@@ -1,4 +1,4 @@
-"""What every task shares: what it is made from, what it makes, how it draws words, and how its document grows.
+"""What every task shares: what it is made from, what it makes, how its document grows, and the sentences around it.
 
 A task is a pure function ``(rng, budget, count_tokens, haystack) -> Sample``: equal arguments give equal samples. It
 draws its answers, says how a document of any size is built around them, and lets ``grown`` find the size.
@@ -8,38 +8,37 @@ counting, and counting a document of a million tokens takes seconds. So ``fill``
 documents first; then one or two full counts are enough. With one token per character,
 ``fill(lambda size: "x" * size, len, 1000)`` looks at 0, 60, 125 and 996 characters and returns 996.
 
-``filler(pieces, joint)`` is the text that the pieces make when written one after the other with ``joint`` between
-them, cut after any number of characters. A cut may fall inside a word, as on a torn page. ``place`` puts statements
-where a line (joint "\\n") or a sentence (joint " ") begins, never behind a torn word::
+The wording is every sentence that a model reads besides the haystack. The built-in sentences (``wording.yaml``) say
+what RULER's say, in words of this project. Scores move with wording, so for figures to set beside published ones give
+RULER's own sentences as a YAML file (``--wording FILE``): any of the built-in names, each a text with the same slots
+in braces. ``{kind}`` and ``{kinds}`` are the singular and plural of number or uuid. ``example`` is what vt and cwe
+show before the document, up to where that begins::
 
-    text = filler(itertools.repeat("Rain. Wind."), "\\n")
-    text(17)                                  "Rain. Wind.\\nRain."
-    place(text(17), ["A=1"], [1.0], "\\n")    "Rain. Wind.\\nA=1\\nRain."
+    needle: "A magic {kind} of {key} is {value}."
+    niah_one: "Which magic {kind} of {keys} does the text state?"
 
-Nothing here asks the operating system for randomness, so a seed gives the same words, numbers and uuids everywhere.
-The word lists are those of the package ``wonderwords``, cut down to plain lower-case words: one written with a hyphen
-or a blank could not be told from two words.
+The ``_document`` texts are what stands around the document, as RULER has words before it::
+
+    cwe_document: "A list of words follows.\n{document}"
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
-from wonderwords import Defaults, RandomWord
+import yaml
 
-from ...system.errors import MemAgentError
-from .wording import Wording
+from ...system.errors import MemAgentError, reason_of
+from ..questions import PoolQuestion
 
 CountTokens = Callable[[str], int]
-_TYPICAL_CHARACTERS_PER_TOKEN = 4.0
-_SENTENCE_ENDS = (". ", "! ", "? ")
-_LONGEST_SENTENCE = 2000
 
 
 class RulerError(MemAgentError):
@@ -50,29 +49,71 @@ class LengthError(Exception):
     """No size of this document fits; the message says what is missing."""
 
 
+# --- wording ---------------------------------------------------------------------------------------------------------
+TEXTS: Mapping[str, str] = yaml.safe_load(Path(__file__).with_name("wording.yaml").read_text(encoding="utf-8"))
+_OPTIONAL = ("kind", "kinds", "count", "prefix")
+"""Slots that a text may have and may lack."""
+_DOCUMENT_MARK = "\0"
+
+
 @dataclass(frozen=True, slots=True)
-class Essay:
+class Wording:
+    texts: Mapping[str, str] = field(default_factory=lambda: TEXTS)
+    name: str = "built in"
+
+    def text(self, name: str, **values: object) -> str:
+        return self.texts[name].format(**values)
+
+    def around(self, name: str, kind: str) -> tuple[str, str]:
+        """What stands before and behind a document of ``name``, such as niah_one, whose values are of ``kind``: part
+        of what the model reads, so of the length. ``cwe_document`` being ``"Words:\\n{document}"``::
+
+            around("cwe", "")  ->  "Words:\\n", ""
+        """
+        document = self.text(f"{name}_document", document=_DOCUMENT_MARK, kind=kind, kinds=f"{kind}s")
+        before, _, behind = document.partition(_DOCUMENT_MARK)
+        return before, behind
+
+
+def load_wording(path: Path) -> Wording:
+    """The built-in wording with the texts of a YAML file in place of its own.
+
+    Raises:
+        RulerError: the file cannot be read, has other names, or a text lacks a slot or has an unknown one.
+    """
+    try:
+        content = path.read_bytes()
+        texts = dict(yaml.safe_load(content))
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        raise RulerError(f"--wording {path}: is no mapping of names to texts ({reason_of(error)})") from None
+    if unknown := texts.keys() - TEXTS.keys():
+        raise RulerError(f"--wording {path}: {min(unknown)!r} is no name; allowed: {', '.join(TEXTS)}")
+    for name, text in texts.items():
+        slots = {slot for _, slot, _, _ in string.Formatter().parse(TEXTS[name]) if slot}
+        needed = [] if name.endswith("_prefix") else sorted(slots.difference(_OPTIONAL))
+        try:
+            shown = text.format(**{slot: f"\0{slot}" for slot in slots.union(_OPTIONAL)})
+            filled = all(f"\0{slot}" in shown for slot in needed)
+        except (LookupError, ValueError, AttributeError):
+            filled = False
+        if not filled:
+            raise RulerError(f"--wording {path}: {name} is {text!r}; it must be a text with the slots {needed} in "
+                             f"braces, and may have no others than {sorted(slots.union(_OPTIONAL))}")
+    return Wording({**TEXTS, **texts}, f"{path.name} sha256:{hashlib.sha256(content).hexdigest()[:16]}")
+
+
+# --- samples ---------------------------------------------------------------------------------------------------------
+class Essay(NamedTuple):
     """Running text, repeated for as long as a sample needs it."""
 
     text: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusQuestion:
-    """``gold`` and ``own`` are numbers of documents, disjoint: those that hold the answer, and its distractors."""
-
-    question: str
-    answers: tuple[str, ...]
-    gold: tuple[int, ...]
-    own: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Corpus:
+class Corpus(NamedTuple):
     name: str
     documents: tuple[str, ...]
-    questions: tuple[CorpusQuestion, ...]
+    questions: tuple[PoolQuestion, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +123,7 @@ class Haystack:
     wording: Wording
     essay: Essay
     corpus: Corpus | None = None
-    question: CorpusQuestion | None = None
+    question: PoolQuestion | None = None
     reserved: int = 0
     """Tokens of a sample's length that are none of its text: the prompt around it, and the reply."""
 
@@ -118,8 +159,7 @@ def grown(
 
 
 # --- length ----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Filled:
+class Filled(NamedTuple):
     size: int
     context: str
     tokens: int
@@ -144,7 +184,7 @@ def fill(build: Callable[[int], str], count: Callable[[str], int], budget: int) 
         return Filled(size, context, count(context))
 
     target = budget - budget // 250
-    under, over, price = measure(0), None, _TYPICAL_CHARACTERS_PER_TOKEN
+    under, over, price = measure(0), None, 4.0  # characters per token, mostly
     if under.tokens > budget:
         raise LengthError(f"takes at least {under.tokens} tokens with this tokenizer")
     rehearsals = iter((budget // 64, budget // 8))
@@ -170,80 +210,3 @@ def fill(build: Callable[[int], str], count: Callable[[str], int], budget: int) 
             under = probe
     assert over is not None
     raise LengthError(f"can have {under.tokens} or {over.tokens} tokens with this tokenizer, nothing between")
-
-
-def filler(pieces: Iterator[str], joint: str) -> Callable[[int], str]:
-    """Gives the first characters, so many as it is called with, of the pieces, which may never end. They are drawn as
-    they are needed, and shorter texts are beginnings of longer ones.
-    """
-    text = next(pieces)
-
-    def beginning(size: int) -> str:
-        nonlocal text
-        parts, length = [text], len(text)
-        while length < size:
-            parts.append(joint + next(pieces))
-            length += len(parts[-1])
-        text = "".join(parts)
-        return text[:size]
-
-    return beginning
-
-
-def place(filler: str, statements: Sequence[str], depths: Sequence[float], joint: str) -> str:
-    """The filler with each statement at its depth (0 = at the start, 1 = before the last line or sentence).
-
-    Statements keep their order: the depths must not fall.
-    """
-    parts, done = [], 0
-    for statement, depth in zip(statements, depths, strict=True):
-        position = _beginning_before(filler, int(depth * len(filler)), joint)
-        parts += [filler[done:position], statement, joint]
-        done = position
-    return "".join([*parts, filler[done:]])
-
-
-def _beginning_before(filler: str, position: int, joint: str) -> int:
-    """Where the line or sentence that holds ``position`` begins; a word, if no sentence ends near."""
-    if joint == "\n":
-        return filler.rfind("\n", 0, position) + 1
-    nearest = max(filler.rfind(end, max(0, position - _LONGEST_SENTENCE), position) for end in _SENTENCE_ENDS)
-    return nearest + 2 if nearest >= 0 else filler.rfind(" ", 0, position) + 1
-
-
-# --- draws -----------------------------------------------------------------------------------------------------------
-@cache
-def english(*kinds: str) -> tuple[str, ...]:
-    """Plain words of the kinds, which are ``nouns``, ``adjectives`` and ``verbs`` (about 8 500 in all): sorted, each
-    once."""
-    lists = {kind: Defaults[kind.upper()] for kind in kinds}
-    return tuple(RandomWord(enhanced_prefixes=False, **lists).filter(regex="[a-z]{2,}"))
-
-
-def word_pair(rng: Random) -> str:
-    """An adjective and a noun, as ``quiet-harbor``; there are about six million."""
-    return f"{rng.choice(english('adjectives'))}-{rng.choice(english('nouns'))}"
-
-
-def seven_digits(rng: Random) -> str:
-    return str(rng.randint(1_000_000, 9_999_999))
-
-
-def uuid4(rng: Random) -> str:
-    return str(uuid.UUID(int=rng.getrandbits(128), version=4))
-
-
-DRAWS: Mapping[str, Callable[[Random], str]] = {"word": word_pair, "number": seven_digits, "uuid": uuid4}
-
-
-def letters(alphabet: str, number: int) -> Callable[[Random], str]:
-    return lambda rng: "".join(rng.choices(alphabet, k=number))
-
-
-def draw_new(draw: Callable[[Random], str], rng: Random, taken: set[str], text: str = "") -> str:
-    """The first draw that is neither ``taken`` nor part of ``text``; it is taken from then on."""
-    drawn = draw(rng)
-    while drawn in taken or drawn in text:
-        drawn = draw(rng)
-    taken.add(drawn)
-    return drawn

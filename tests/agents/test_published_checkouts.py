@@ -25,9 +25,9 @@ from mem_agent.agents.one_prompt import BASELINES
 from mem_agent.agents.prompts import SLOT, load_prompts
 from mem_agent.agents.published import SETS, main
 from mem_agent.config import Config
-from mem_agent.data.ruler.sample import Corpus, CorpusQuestion, Essay, Haystack
+from mem_agent.data.questions import PoolQuestion
+from mem_agent.data.ruler.sample import Corpus, Essay, Haystack, load_wording
 from mem_agent.data.ruler.tasks import TASKS
-from mem_agent.data.ruler.wording import load_wording
 from mem_agent.tests.helpers.scripted import QUESTION, VOCABULARY, read
 
 ROOTS = {kind: os.environ.get(f"{kind.upper()}_ROOT", "") for kind in ("memagent", "rememr1", "ruler", "memsifter")}
@@ -178,7 +178,7 @@ def test_memsifters_question_about_chats(written, mode):
 # --- RULER ----------------------------------------------------------------------------------------------------------
 
 DOCUMENTS = tuple(f"Title {n}\nFact {n} is well known." for n in range(40))
-ASKED = CorpusQuestion("What is fact 3?", ("known",), gold=(3, 8), own=(1,))
+ASKED = PoolQuestion("", "What is fact 3?", ("known",), gold=(3, 8), paragraphs=(3, 8, 1))
 CORPUS = Corpus("corpus.json", DOCUMENTS, (ASKED,))
 SYNTHETIC = {"ruler": "scripts/data/synthetic", "memagent-ruler": "taskutils/memory_data/synthetic"}
 LISTS = {"ruler": "scripts/synthetic.yaml", "memagent-ruler": "taskutils/memory_data/synthetic/synthetic.yaml"}

@@ -25,8 +25,7 @@ def files(folder):
 
 @pytest.mark.parametrize(("data", "store"), [
     ("a/train.jsonl", "a/train.jsonl.docs"), ("a/train.jsonl@[-5:]", "a/train.jsonl.docs"),
-    ("a/train_3.parquet", "a/parquet.docs"), ("a/train_*.parquet", "a/parquet.docs"),
-    ("a/train_0.parquet@[0:8]", "a/parquet.docs"),
+    ("a/train_*.parquet", "a/parquet.docs"), ("a/train_0.parquet@[0:8]", "a/parquet.docs"),
 ])
 def test_folder_belongs_to_the_training_file(data, store):
     assert str(store_folder(data)) == store

@@ -5,8 +5,6 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mem_agent.data.documents import (
     LINE,
@@ -56,27 +54,22 @@ def test_a_folder_is_read_in_order_and_what_is_no_document_is_skipped_and_said(t
 def test_what_is_named_itself_must_be_readable(tmp_path, monkeypatch):
     write(tmp_path, {".notes": "Ann.", "f/x.png": b"\x89PNG\0"})
     assert read_documents([str(tmp_path / ".notes")]).text == "Ann."
-    with pytest.raises(DocumentError, match=r"x\.png: not a text"):
-        read_documents([str(tmp_path / ".notes"), str(tmp_path / "f/x.png")])
     with pytest.raises(DocumentError, match=r"f: no documents; .*x.png was skipped: not a text"):
         read_documents([str(tmp_path / "f")])
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"Ann.")))
     assert read_documents(["-"]).documents[0].name == "standard input"
 
 
-TEXT = st.text("ab\n", min_size=1).filter(str.strip)
-
-
-@given(st.lists(TEXT, min_size=1, max_size=4), st.data())
-def test_every_character_of_a_file_leads_back_to_its_line(texts, data):
+def test_every_character_of_a_file_leads_back_to_its_line():
+    texts = ["ab\n\na", "b", "\n\nab\nb\n"]
     documents = Documents(tuple(read_document(f"{n}.txt", text.encode()) for n, text in enumerate(texts)))
-    number = data.draw(st.integers(0, len(texts) - 1))
-    at = data.draw(st.integers(0, len(texts[number]) - 1))
-    headings = 0 if len(texts) == 1 else sum(len(f"{n}.txt\n") for n in range(number + 1))
-    offset = at + headings + sum(len(text) + 2 for text in texts[:number])
-    assert documents.text[offset] == texts[number][at]
-    (place,) = documents.places(offset, offset + 1)
-    assert (place.document, place.first) == (f"{number}.txt", 1 + texts[number][:at].count("\n"))
+    offset = 0
+    for number, text in enumerate(texts):
+        offset += len(f"{number}.txt\n")
+        for at in range(len(text)):
+            (place,) = documents.places(offset + at, offset + at + 1)
+            assert (place.document, place.first) == (f"{number}.txt", 1 + text[:at].count("\n"))
+        offset += len(text) + 2
 
 
 # --- kinds of files --------------------------------------------------------------------------------------------------
@@ -92,14 +85,9 @@ def shown(name, content):
 
 def test_a_page_is_what_a_browser_shows_under_its_title():
     text, unit = shown("a.html", HTML.encode())
-    assert text.split() == "Fruit Apples Ann & Bob ate two . pears 3".replace("two .", "two.").split()
-    assert unit is PARAGRAPH
+    assert text.split() == "Fruit Apples Ann & Bob ate two. pears 3".split() and unit is PARAGRAPH
     assert shown("page", HTML.encode()) == (text, unit)
-
-
-def test_a_text_that_begins_with_a_tag_stays_text_where_its_suffix_says_so():
-    note = "<html> tags are explained here:\n\n    <p>a paragraph</p>\n"
-    assert shown("notes.md", note.encode()) == (note, LINE)
+    assert shown("notes.md", b"<html> tags are explained here") == ("<html> tags are explained here", LINE)
 
 
 def test_a_word_document_is_its_paragraphs_and_rows():
@@ -112,10 +100,9 @@ def test_a_word_document_is_its_paragraphs_and_rows():
 
 
 @pytest.mark.parametrize(("content", "text", "note"), [
-    ("Zürich".encode(), "Zürich", ""), ("Zürich".encode("utf-8-sig"), "Zürich", ""),
-    ("Zürich".encode("utf-16"), "Zürich", "read as utf-16"), (b"a\r\nb\rc", "a\nb\nc", ""),
-    ("Die Straße in Zürich ist für Fußgänger schön.".encode("cp1252"),
-     "Die Straße in Zürich ist für Fußgänger schön.", "read as windows-1252"),
+    ("Zürich".encode("utf-8-sig"), "Zürich", ""), ("Zürich".encode("utf-16"), "Zürich", "read as utf-16"),
+    (b"a\r\nb\rc", "a\nb\nc", ""), ("Straße, Fußgänger schön".encode("cp1252"), "Straße, Fußgänger schön",
+                                   "read as windows-1252"),
 ])
 def test_texts_in_other_encodings_are_read_and_it_is_said(content, text, note):
     document = read_document("a.txt", content)

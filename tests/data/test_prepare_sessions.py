@@ -1,8 +1,8 @@
 """``mem-agent prepare-sessions``: published formats to rows of the sifter, splits, and what is wrong with an input."""
 
+import csv
 import json
 import random
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,49 +12,40 @@ from mem_agent.sessions.records import question_of
 from mem_agent.sessions.wording import embedded_text
 
 
-def run(tmp_path, *words, dataset="d"):
-    return main([*map(str, words), "--dataset", dataset, "--output-dir", str(tmp_path / "data")])
+@pytest.fixture
+def prepare(tmp_path):
+    """The questions that are written, by split; the exit code where none are. ``rows`` is the content of the input."""
 
+    def run(form, rows, *options, name="in.json", dataset="d"):
+        if rows is not None:
+            (tmp_path / name).write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
+        words = ["--format", form, "--input", tmp_path / name, "--dataset", dataset, *options]
+        if code := main([*map(str, words), "--output-dir", str(tmp_path / "data")]):
+            return code
+        tables = {path.stem: pq.read_table(path).to_pylist() for path in (tmp_path / "data" / dataset).iterdir()}
+        return {split: [question_of(row, split) for row in table] for split, table in tables.items()}
 
-def read(tmp_path, split="test", dataset="d"):
-    rows = pq.read_table(tmp_path / "data" / dataset / f"{split}.parquet").to_pylist()
-    return [question_of(row, split, number) for number, row in enumerate(rows)]
-
-
-def write(path: Path, value) -> Path:
-    path.write_text(json.dumps(value))
-    return path
+    return run
 
 
 # --- LoCoMo ---------------------------------------------------------------------------------------------------------
-def turn(speaker, text, **more):
-    return {"speaker": speaker, "dia_id": "D1:1", "text": text, **more}
-
-
 def conversation(*questions, **sessions):
-    talks = sessions or {"session_1": [turn("Ann", "I moved to Lyon.")], "session_2": [turn("Bo Li", "Hi")]}
+    talks = {"session_1": [{"speaker": "Ann", "text": "I moved."}], "session_2": [{"speaker": "Bo Li", "text": "Hi"}]}
     dates = {f"session_{n}_date_time": f"{n} May" for n in (1, 2, 9)}  # 9 was never held
-    return {"sample_id": "conv-1", "conversation": {"speaker_a": "Ann", **talks, **dates}, "qa": list(questions)}
+    return [{"sample_id": "conv-1", "conversation": {"speaker_a": "Ann", **talks, **sessions, **dates},
+             "qa": list(questions)}]
 
 
-def qa(question="Where?", answer="Lyon", category=4, evidence=("D1:1",), **more):
-    return {"question": question, "answer": answer, "category": category, "evidence": list(evidence), **more}
+def qa(answer="Lyon", category=4, evidence=("D1:1",), question="Where?"):
+    return {"question": question, "answer": answer, "category": category, "evidence": list(evidence)}
 
 
-def locomo(tmp_path, *questions, **sessions):
-    path = write(tmp_path / "in.json", [conversation(*questions, **sessions)])
-    code = run(tmp_path, "--format", "locomo", "--input", path)
-    return read(tmp_path) if code == 0 else code
-
-
-def test_a_conversation_names_its_speakers_dates_and_pictures(tmp_path):
-    asked, chinese = locomo(
-        tmp_path, qa(), qa("小明住在哪里？", "上海"), session_2=[turn("Bo Li", "", blip_caption="a dog")],
-        session_10=[turn("小明", "再见")], session_1=[turn("Ann", "Look!", blip_caption="a cat", img_url=["x"])],
-    )
+def test_a_conversation_names_its_speakers_dates_and_pictures(prepare):
+    talks = {"session_10": [{"speaker": "小明", "text": "再见"}],
+             "session_1": [{"speaker": "Ann", "text": "Look!", "blip_caption": "a cat"}]}
+    asked, chinese = prepare("locomo", conversation(qa(), qa("上海", question="小明住在哪里？"), **talks))["test"]
     assert [(s.id, s.date, embedded_text(s)) for s in asked.sessions] == [
-        ("session_1", "1 May", "<Ann0>Look! [photo: a cat]</Ann>"),
-        ("session_2", "2 May", "<Bo_Li0>[photo: a dog]</Bo_Li>"),
+        ("session_1", "1 May", "<Ann0>Look! [photo: a cat]</Ann>"), ("session_2", "2 May", "<Bo_Li0>Hi</Bo_Li>"),
         ("session_10", "", "<小明0>再见</小明>"),
     ]
     assert (asked.id, asked.kind, asked.gold, asked.answers) == ("conv-1_0", "single-hop", ("session_1",), ("Lyon",))
@@ -62,252 +53,163 @@ def test_a_conversation_names_its_speakers_dates_and_pictures(tmp_path):
     assert (asked.language, chinese.language) == ("en", "zh")
 
 
-@pytest.mark.parametrize(
-    ("evidence", "gold"),
-    [
-        (["D1:3", "D2:4"], ("session_1", "session_2")), (["D2:6; D1:17"], ("session_1", "session_2")),
-        (["D:2:26"], ("session_2",)), (["D02:05"], ("session_2",)), (["D9:1", "D1:1"], ("session_1",)),
-        (["", None], ()), ("D2:1", ("session_2",)),
-    ],
-)
-def test_evidence_leads_to_gold_sessions(tmp_path, evidence, gold):
-    assert locomo(tmp_path, qa() | {"evidence": evidence})[0].gold == gold
-
-
-@pytest.mark.parametrize(
-    ("answer", "category", "answers"),
-    [(2022, 2, ("2022",)), (0, 4, ("0",)), ("Likely no; she paints", 3, ("Likely no", "Likely no; she paints")),
-     ("a; b", 1, ("a; b",)), ("x", 3, ("x",))],
-)
-def test_answers(tmp_path, answer, category, answers):
-    assert locomo(tmp_path, qa(answer=answer, category=category))[0].answers == answers
-
-
-def test_adversarial_questions_are_left_out_and_counted(tmp_path, capsys):
+def test_answers_evidence_and_adversarial_questions(prepare, capsys):
+    evidence = [["D1:3", "D2:4"], ["D2:6; D1:17"], ["D:2:26"], ["D02:05"], ["D9:1", "D1:1"], ["", None]]
+    answers = [qa(2022, 2), qa("Likely no; she paints", 3), qa("a; b", 1)]
     false = {"question": "What did Bo say?", "category": 5, "evidence": ["D1:1"], "adversarial_answer": "Lyon"}
-    assert [asked.id for asked in locomo(tmp_path, qa(), false)] == ["conv-1_0"]
-    assert "1 rows\nleft out: 1 rows (1 adversarial, without an answer)" in capsys.readouterr().out
+    asked = prepare("locomo", conversation(*(qa(evidence=each) for each in evidence), *answers, false))["test"]
+    assert ["".join(id[-1] for id in each.gold) for each in asked[:6]] == ["12", "12", "2", "2", "1", ""]
+    assert [each.answers for each in asked[6:]] == [("2022",), ("Likely no", "Likely no; she paints"), ("a; b",)]
+    assert "9 rows\nleft out: 1 rows (1 adversarial, without an answer)" in capsys.readouterr().out
 
 
 # --- LongMemEval ----------------------------------------------------------------------------------------------------
 def entry(id="q", **columns):
-    talk = [{"role": "user", "content": "I moved to Lyon.", "has_answer": True}, {"role": "assistant",
-                                                                                  "content": "Oh"}]
+    talk = [{"role": "user", "content": "I moved to Lyon.", "has_answer": True}, {"role": "assistant", "content": "O"}]
     return {
         "question_id": id, "question_type": "multi-session", "question": "Where?", "answer": 4,
-        "question_date": "2023/05/30 (Tue) 23:40", "haystack_dates": ["2023/05/20 (Sat) 02:21",
-                                                                      "2023/05/20 (Sat) 02:11"],
-        "haystack_session_ids": ["b", "a"], "haystack_sessions": [talk, [{"role": "user", "content": "Hi"}]],
-        "answer_session_ids": ["b"], **columns,
+        "question_date": "2023/05/30 (Tue) 23:40", "answer_session_ids": ["b"], "haystack_session_ids": ["b", "a"],
+        "haystack_dates": ["2023/05/20 (Sat) 02:21", "2023/05/20 (Sat) 02:11"],
+        "haystack_sessions": [talk, [{"role": "user", "content": "Hi"}]], **columns,
     }
 
 
-def longmemeval(tmp_path, *entries, options=()):
-    path = write(tmp_path / "in.json", list(entries))
-    code = run(tmp_path, "--format", "longmemeval", "--input", path, *options)
-    return read(tmp_path) if code == 0 else code
-
-
-def test_sessions_stand_in_the_order_of_time(tmp_path):
-    (asked,) = longmemeval(tmp_path, entry())
+def test_sessions_stand_in_the_order_of_time_and_abstention_has_no_gold(prepare):
+    asked, undated, abstains, twice = prepare("longmemeval", [
+        entry(), entry("u", haystack_dates=["2023/05/20", "soon"]), entry("q_abs"),
+        entry("t", haystack_session_ids=["b", "b"])])["test"]
     assert [(s.id, s.date) for s in asked.sessions] == [
         ("a", "2023/05/20 (Sat) 02:11"), ("b", "2023/05/20 (Sat) 02:21")]
     assert (asked.gold, asked.gold_positions, asked.answers, asked.kind) == (("b",), (1,), ("4",), "multi-session")
-    assert asked.own == {"evidence_session_ids": ["b"], "evidence_turns": ["b:0"]}
-    assert asked.date == "2023/05/30 (Tue) 23:40"
-
-
-def test_a_date_that_cannot_be_read_leaves_the_order(tmp_path):
-    for dates in (["2023/05/20", "soon"], [], ["2023/05/20", None]):
-        (asked,) = longmemeval(tmp_path, entry(haystack_dates=dates))
-        assert [s.id for s in asked.sessions] == ["b", "a"]
-
-
-def test_abstention_questions_have_no_gold_and_session_ids_that_repeat_are_told_apart(tmp_path):
-    asked, twice = longmemeval(tmp_path, entry("q_abs", answer="You never said."),
-                               entry(haystack_session_ids=["b", "b"]))
-    assert (asked.kind, asked.gold, asked.own["evidence_session_ids"]) == ("abstention", (), ["b"])
+    assert [s.id for s in undated.sessions] == ["b", "a"]
+    assert (abstains.kind, abstains.gold) == ("abstention", ())
     assert [s.id for s in twice.sessions] == ["b#2", "b"] and set(twice.gold) == {"b", "b#2"}
 
 
-@pytest.mark.parametrize(
-    ("columns", "says"),
-    [
-        ({"question": None}, "no question"), ({"answer": ""}, "no answer"),
-        ({"haystack_dates": ["x"]}, "dates"),
-        ({"haystack_sessions": [["x"], []]}, "turn"),
-    ],
-)
-def test_a_bad_entry_is_left_out_and_told(tmp_path, capsys, columns, says):
-    assert [asked.id for asked in longmemeval(tmp_path, entry("bad", **columns), entry("good"))] == ["good"]
+def test_bad_entries_and_repeated_ids_are_left_out_and_told(prepare, capsys):
+    bad = [entry(question=None), entry(haystack_dates=["x"]), entry(haystack_sessions=[["x"], []])]
+    assert [asked.id for asked in prepare("longmemeval", [*bad, entry("a"), entry("a")])["test"]] == ["a"]
     told = capsys.readouterr()
-    assert says in told.err and "in.json: row 1" in told.err and "1 rows (1 bad)" in told.out
+    assert "4 rows (4 bad)" in told.out
+    for line, row, reason in zip(told.err.splitlines(), (1, 2, 3, 5), ("question", "dates", "", "'a'"), strict=True):
+        assert f"in.json: row {row}" in line and reason in line
 
 
-def test_the_published_split_of_longmemeval(tmp_path):
+def test_the_published_split_of_longmemeval_and_that_of_another_file(prepare, tmp_path):
     """As MemSifter made it: the list of entries shuffled by ``random`` with seed 42, its first 70% train."""
-    names = [f"q{n}" for n in range(50)]
-    expected = list(names)
-    random.Random(42).shuffle(expected)
-    longmemeval(tmp_path, *map(entry, names), options=["--test-share", "0.3"])
-    found = {split: [asked.id for asked in read(tmp_path, split)] for split in ("train", "test")}
-    assert found == {"train": sorted(expected[:35], key=names.index), "test": sorted(expected[35:], key=names.index)}
+    order = [f"q{n}" for n in range(50)]
+    found = prepare("longmemeval", list(map(entry, order)), "--test-share", "0.3", name="small.json")
+    random.Random(42).shuffle(order)
+    ids = {split: {asked.id for asked in rows} for split, rows in found.items()}
+    assert ids == {"train": set(order[:35]), "test": set(order[35:])}
+    by_other = ("--test-share", "0.3", "--split-order", tmp_path / "small.json")
+    again = prepare("longmemeval", list(map(entry, order)), *by_other)
+    assert {split: {asked.id for asked in rows} for split, rows in again.items()} == ids
+    assert prepare("longmemeval", [entry("new")], *by_other) == 2
 
 
-def test_the_ids_of_one_file_decide_for_another(tmp_path):
-    names = [f"q{n}" for n in range(20)]
-    longmemeval(tmp_path, *map(entry, names), options=["--test-share", "0.3"])
-    first = {asked.id for asked in read(tmp_path)}
-    small = (tmp_path / "in.json").rename(tmp_path / "small.json")
-    longmemeval(tmp_path, *map(entry, reversed(names)), options=["--test-share", "0.3", "--split-order", small])
-    assert {asked.id for asked in read(tmp_path)} == first
-    assert longmemeval(tmp_path, *map(entry, [*names, "new"]),
-                       options=["--test-share", "0.3", "--split-order", small]) == 2
-
-
-def test_a_test_of_so_many_rows_counts_those_that_are_written(tmp_path):
-    bad = [entry(f"b{n}", question="") for n in range(9)]
-    longmemeval(tmp_path, *bad, *(entry(f"q{n}") for n in range(9)), options=["--test-rows", "3"])
-    assert (len(read(tmp_path)), len(read(tmp_path, "train"))) == (3, 6)
+def test_a_test_of_so_many_rows_counts_those_that_are_written(prepare, capsys):
+    rows = [*(entry(f"b{n}", question="") for n in range(9)), *(entry(f"q{n}") for n in range(9))]
+    rows.append(entry("none", answer_session_ids=[]))
+    found = prepare("longmemeval", rows, "--test-rows", "3", "--with-gold")
+    assert (len(found["test"]), len(found["train"])) == (3, 6)
+    assert "1 without a gold session" in capsys.readouterr().out
 
 
 # --- PersonaMem -----------------------------------------------------------------------------------------------------
 PERSONA = {"role": "system", "content": "Current user persona: Kai."}
-OPTIONS = "['(a) tea', \"(b) coffee, as you've said\", '(c) milk', '(d) rum']"
 
 
 def message(content, role="user"):
     return {"role": role, "content": content}
 
 
-def persona_v1(tmp_path, messages, options=(), **columns):
-    contexts = {"x": [], "bare": [message("", "system")] * len(messages), "c1": messages}
-    (tmp_path / "contexts.jsonl").write_text("".join(json.dumps({id: one}) + "\n" for id, one in contexts.items()))
-    row = {"persona_id": 7, "question_id": "q1", "question_type": "recall", "topic": "food", "correct_answer": "(b)",
-           "user_question_or_message": "What, do you think?", "all_options": OPTIONS, "shared_context_id": "c1",
-           "end_index_in_shared_context": len(messages), **columns}
-    cells = ['"' + str(value).replace('"', '""') + '"' for value in row.values()]
-    (tmp_path / "q.csv").write_text(",".join(row) + "\n" + ",".join(cells) + "\n", encoding="utf-8")
-    code = run(tmp_path, "--format", "personamem", "--input", tmp_path / "q.csv", "--contexts",
-               tmp_path / "contexts.jsonl", *options)
-    return read(tmp_path)[0] if code == 0 else code
-
-
 TALKS = [PERSONA, message("a" * 100), PERSONA, message("b" * 100), message("B" * 100, "assistant"), PERSONA,
-         message("c" * 100)]
+         message("c" * 100), PERSONA, message("the future")]
 
 
-def test_a_context_is_cut_at_its_system_messages_and_ends_where_the_question_is_asked(tmp_path):
-    asked = persona_v1(tmp_path, [*TALKS, PERSONA, message("the future")], end_index_in_shared_context=7)
+@pytest.fixture
+def persona(prepare, tmp_path):
+    """The first question about TALKS by version 1, or the exit code."""
+
+    def run(**columns):
+        row = {"question_id": "q1", "question_type": "recall", "correct_answer": "(b)", "shared_context_id": "c1",
+               "user_question_or_message": "What, do you think?", "end_index_in_shared_context": 7,
+               "all_options": "['(a) tea', \"(b) coffee, as you've said\", '(c) milk', '(d) rum']", **columns}
+        (tmp_path / "contexts.jsonl").write_text(json.dumps({"c1": TALKS, "bare": [message("", "system")] * 7}))
+        with (tmp_path / "q.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([row, row.values()])
+        found = prepare("personamem", None, "--contexts", tmp_path / "contexts.jsonl", name="q.csv")
+        return found if isinstance(found, int) else found["test"][0]
+
+    return run
+
+
+def test_a_context_is_cut_at_its_system_messages_and_ends_where_the_question_is_asked(persona):
+    asked = persona()
     assert [[(turn.role, turn.content[0]) for turn in s.turns] for s in asked.sessions] == [
         [("system", "C"), ("user", "a")], [("user", "b"), ("assistant", "B")], [("user", "c")]]
     assert asked.answers == ("coffee, as you've said", "(b)") and len(asked.options) == 4
     assert (asked.question, asked.kind, asked.gold) == ("What, do you think?", "recall", ())
-    assert asked.own == {"persona_id": "7", "topic": "food", "topic_query": "", "shared_context_id": "c1",
-                         "gold_by": ""}
+    assert asked.own == {"shared_context_id": "c1", "gold_by": ""}
 
 
 @pytest.mark.parametrize(
     ("back", "blocks", "gold"),
     [  # characters: session 0 to 126 of 426, session 1 to 326
-        (90, 2, "session_0"), (50, 1, "session_1"), (5, 0, "session_2"), (0, 0, "session_2"),
+        (90, 2, "session_0"), (50, 1, "session_1"), (0, 0, "session_2"),
         (71, 1, "session_1"),  # at 124 characters: in session 0 by estimate, 2 from session 1, which the blocks name
         (71, 2, "session_0"), (90, 1, "session_0"),  # blocks that lead elsewhere are not believed
     ],
 )
-def test_the_session_as_far_back_as_the_evidence_is_gold(tmp_path, back, blocks, gold):
-    asked = persona_v1(tmp_path, TALKS, distance_to_ref_in_tokens=back, context_length_in_tokens=100,
-                       distance_to_ref_in_blocks=blocks)
+def test_the_session_as_far_back_as_the_evidence_is_gold(persona, back, blocks, gold):
+    asked = persona(distance_to_ref_in_tokens=back, context_length_in_tokens=100, distance_to_ref_in_blocks=blocks)
     assert (asked.gold, asked.own["gold_by"]) == ((gold,), "distance")
 
 
-@pytest.mark.parametrize(
-    ("columns", "says"),
-    [({"correct_answer": "(x)"}, "correct_answer"), ({"all_options": "__import__('os')"}, "all_options"),
-     ({"shared_context_id": "nowhere"}, "'nowhere'"), ({"end_index_in_shared_context": 99}, "99 of 7"),
-     ({"end_index_in_shared_context": "x"}, "'x'"), ({"shared_context_id": "x"}, "messages"),
-     ({"shared_context_id": "bare"}, "sessions")],
-)
-def test_a_bad_question_about_a_persona(tmp_path, capsys, columns, says):
-    assert persona_v1(tmp_path, TALKS, **columns) == 1  # there is no other row
-    assert says in capsys.readouterr().err
+@pytest.mark.parametrize(("columns", "says"), [
+    ({"correct_answer": "(x)"}, "correct_answer"), ({"shared_context_id": "nowhere"}, "'nowhere'"),
+    ({"end_index_in_shared_context": 99}, "99 of 9"), ({"shared_context_id": "bare"}, "sessions"),
+])
+def test_a_bad_question_about_a_persona(persona, capsys, columns, says):
+    assert persona(**columns) == 1 and says in capsys.readouterr().err  # there is no other row
 
 
-def persona_v2(tmp_path, history, **columns):
-    (tmp_path / "data").mkdir(exist_ok=True)
-    write(tmp_path / "data" / "h.json", history)
-    row = {"persona_id": "9", "chat_history_32k_link": "data/h.json",
-           "user_query": "{'role': 'user', 'content': 'Hi?'}",
-           "correct_answer": "tea", "incorrect_answers": '["coffee", "milk", "rum"]', "pref_type": "neutral",
-           "related_conversation_snippet": json.dumps([message("u11"), message("a11", "assistant")]), **columns}
-    path = write(tmp_path / "q.json", [row])
-    code = run(tmp_path, "--format", "personamem", "--input", path, "--contexts", tmp_path)
-    return read(tmp_path)[0] if code == 0 else code
-
-
-def test_version_2_reads_histories_from_a_folder_and_gold_from_quotations(tmp_path, capsys):
+def test_version_2_reads_histories_from_a_folder_and_gold_from_quotations(prepare, tmp_path, capsys):
     talk = [PERSONA, *(m for n in range(17) for m in (message(f"u{n}"), message(f"a{n}", "assistant")))]
-    asked = persona_v2(tmp_path, {"metadata": {}, "chat_history": talk})
+    (tmp_path / "h.json").write_text(json.dumps({"metadata": {}, "chat_history": talk}))
+    row = {"persona_id": "9", "chat_history_32k_link": "h.json", "correct_answer": "tea", "pref_type": "neutral",
+           "user_query": "{'role': 'user', 'content': 'Hi?'}", "incorrect_answers": '["coffee", "milk", "rum"]',
+           "related_conversation_snippet": json.dumps([message("u11"), message("a11", "assistant")])}
+    rows = [row, row | {"chat_history_32k_link": "none.json"}]
+    (asked,) = prepare("personamem", rows, "--contexts", tmp_path)["test"]
     assert [len(s.turns) for s in asked.sessions] == [11, 10, 10, 4]  # the first holds the persona as well
-    assert asked.gold == ("session_2",) and asked.own["gold_by"] == "quotation"
-    right = asked.options[asked.options.index(f"{asked.answers[1]} tea")]
-    assert asked.answers == ("tea", right[:3]) and sorted(o[:3] for o in asked.options) == ["(a)", "(b)", "(c)", "(d)"]
-    assert persona_v2(tmp_path, talk).options == asked.options  # a bare list, and the same order again
-    assert persona_v2(tmp_path, talk, chat_history_32k_link="data/none.json") == 1
-    assert "data/none.json" in capsys.readouterr().err
+    assert (asked.gold, asked.own["gold_by"], asked.question) == (("session_2",), "quotation", "Hi?")
+    assert asked.answers == ("tea", "(c)") and asked.options == ("(a) rum", "(b) milk", "(c) tea", "(d) coffee")
+    assert "none.json" in capsys.readouterr().err
 
 
-# --- rows -----------------------------------------------------------------------------------------------------------
-def test_chinese_rows_are_written_as_they_are(tmp_path):
+# --- rows and the command -------------------------------------------------------------------------------------------
+def test_chinese_rows_are_written_as_they_are_and_read_again(prepare, tmp_path):
     talk = [[{"role": "user", "content": "我搬到了上海。"}], [{"role": "小王", "content": "你好"}]]
-    rows = [{"question": "小明住在哪里？", "answer": "上海", "haystack_sessions": json.dumps(talk, ensure_ascii=False),
-             "answer_session_ids": ["session_0"], "source": "PerLTQA", "score": n / 2,
-             "tags": ["a"]} for n in range(3)]
-    path = tmp_path / "zh.jsonl"
-    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
-    assert run(tmp_path, "--format", "rows", "--input", path, "--split", "dev") == 0
-    asked = read(tmp_path, "dev")
+    rows = [{"question": "小明住在哪里？", "answer": "上海", "haystack_sessions": talk,
+             "answer_session_ids": ["session_0"], "source": "PerLTQA", "score": n / 2, "tags": ["a"]}
+            for n in range(3)]
+    asked = prepare("rows", rows, "--split", "dev", name="zh.json")["dev"]
     assert [a.id for a in asked] == ["zh_0", "zh_1", "zh_2"] and asked[0].language == "zh"
     assert asked[1].own == {"source": "PerLTQA", "score": 0.5, "tags": ["a"]} and asked[1].gold == ("session_0",)
-    again = tmp_path / "data" / "d" / "dev.parquet"
-    assert run(tmp_path, "--format", "rows", "--input", again, dataset="e") == 0
-    assert read(tmp_path, dataset="e") == asked
+    assert prepare("rows", None, name="data/d/dev.parquet", dataset="e")["test"] == asked
 
 
-# --- the command ----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--format", "locomo", "--input", "none.json"], "none.json"),
-        (["--split", "dev", "--test-share", "0.5"], "--split"), (["--format", "personamem"], "--contexts"),
-        (["--test-rows", "5"], "5 of 2 to the test"),
-    ],
-)
-def test_an_option_that_cannot_be_used_is_refused_in_one_line(tmp_path, capsys, words, says):
-    path = write(tmp_path / "in.json", [conversation(qa(), qa())])
-    assert run(tmp_path, "--format", "locomo", "--input", path, *words) == 2
-    told = capsys.readouterr().err
-    assert says in told and told.count("\n") == 1
-    assert not list(tmp_path.glob("data/d/*"))
-
-
-@pytest.mark.parametrize(
-    ("content", "code", "says"),
-    [("[]", 1, "no row for test"), ("[7]", 1, "no row for test"), ('[{"qa": 1}]', 1, "expected LoCoMo's format"),
-     ('[{"a": 1', 2, "not JSON"), ("x", 1, "JSON")],
-)
-def test_an_input_that_is_no_locomo_leaves_the_old_output(tmp_path, capsys, content, code, says):
-    locomo(tmp_path, qa())
+@pytest.mark.parametrize(("rows", "words", "code", "says"), [
+    (None, [], 2, "in.json"), (conversation(qa(), qa()), ["--test-rows", "5"], 2, "5 of 2 to the test"),
+    (conversation(qa()), ["--format", "personamem"], 2, "--contexts"), ([], [], 1, "no row for test"),
+    ([{"qa": 1}], [], 1, "--format"),
+])
+def test_what_cannot_be_used_is_said_and_leaves_the_old_output(prepare, tmp_path, capsys, rows, words, code, says):
+    prepare("locomo", conversation(qa()), name="old.json")
     before = (tmp_path / "data/d/test.parquet").read_bytes()
-    (tmp_path / "in.json").write_text(content)
-    assert run(tmp_path, "--format", "locomo", "--input", tmp_path / "in.json") == code
+    assert prepare("locomo", rows, *words) == code
     assert says in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "data/d").iterdir()] == ["test.parquet"]
     assert (tmp_path / "data/d/test.parquet").read_bytes() == before
-
-
-def test_an_id_belongs_to_one_row_and_a_limit_to_each_file(tmp_path, capsys):
-    rows = [entry(f"q{n}") for n in range(20)]
-    longmemeval(tmp_path, rows[0], *rows, options=["--test-share", "0.3", "--limit", "4"])
-    assert (len(read(tmp_path)), len(read(tmp_path, "train"))) == (4, 4)
-    assert "question_id 'q0' is that of a row before" in capsys.readouterr().err

@@ -12,30 +12,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mem_agent.data.questions import PoolQuestion
 from mem_agent.data.rows import DataError
-from mem_agent.data.ruler import word_counts
-from mem_agent.data.ruler.document_qa import read_hotpotqa, read_squad
+from mem_agent.data.ruler import tasks
 from mem_agent.data.ruler.sample import (
+    TEXTS,
     Corpus,
-    CorpusQuestion,
     Essay,
     Haystack,
     LengthError,
-    english,
+    RulerError,
+    Wording,
     fill,
-    filler,
-    place,
+    load_wording,
     shortest_allowed,
 )
-from mem_agent.data.ruler.tasks import NIAH, TASKS
-from mem_agent.data.ruler.wording import TEXTS, Wording, WordingError, load_wording
-from mem_agent.rewards.qa_metrics import MEMAGENT_TASKS
-from mem_agent.rewards.qa_metrics import TASKS as RULER_TASKS
+from mem_agent.data.ruler.tasks import NIAH, TASKS, place, read_hotpotqa, read_squad
 from mem_agent.tests.helpers.question_rows import HOTPOTQA, SQUAD_FILE, without
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 DOCUMENTS = tuple(f"Title {n}\nFact {n} is {'well ' * (5 + n % 7)}known." for n in range(40))
-QUESTION = CorpusQuestion("What is fact 3?", ("known", "well known"), gold=(3, 8), own=(1, 2, 30))
+QUESTION = PoolQuestion("", "What is fact 3?", ("known", "well known"), (3, 8), (3, 8, 1, 2, 30))
 ESSAY = Essay("It rained all day. Did it stop? It did not! We left 1234567 stones in the quiet-harbor.", "essay.txt")
 HAYSTACK = Haystack(Wording(), ESSAY, Corpus("corpus.json", DOCUMENTS, (QUESTION,)), QUESTION)
 NEEDLE = re.compile(r"A magic (?:number|uuid) of (\S+) is (\S+)\.")
@@ -75,13 +72,6 @@ def test_the_length_is_reached_the_same_way_for_a_seed(task, budget=8192):
         assert shortest_allowed(budget) <= sample.length_tokens == shown + 100 <= budget
         assert sample.answers and all(answer and answer in sample.context for answer in sample.answers)
         assert bool(sample.example) is (task in ("vt", "cwe"))
-
-
-def test_names_and_reply_lengths_are_rulers():
-    assert tuple(TASKS) == RULER_TASKS and set(RULER_TASKS) - set(MEMAGENT_TASKS) == {"cwe", "qa_1", "qa_2"}
-    tokens = {name: task.reply_tokens for name, task in TASKS.items()}
-    assert {tokens.pop(name) for name in NIAH} == {128}
-    assert tokens == {"vt": 30, "cwe": 120, "fwe": 50, "qa_1": 32, "qa_2": 32}
 
 
 # --- needles and chains ----------------------------------------------------------------------------------------------
@@ -133,7 +123,7 @@ def test_common_words_occur_ten_times_as_often(seed, shape):
     items = [item.split(". ") for item in re.findall(r"\d+\. [a-z-]+", sample.context)]
     assert [int(number) for number, _ in items] == list(range(1, len(items) + 1))
     times = Counter(word for _, word in items)
-    often, seldom = word_counts.frequencies(budget)
+    often, seldom = tasks.frequencies(budget)
     assert {word for word, number in times.items() if number == often} == set(sample.answers)
     assert len(set(sample.answers)) == 10
     others = set(times) - set(sample.answers)
@@ -145,14 +135,6 @@ def test_common_words_occur_ten_times_as_often(seed, shape):
     assert sorted(Counter(there).values()) == [seldom_there] * (words_of_example - 10) + [often_there] * 10
     assert {word for word, number in Counter(there).items() if number == often_there} == set(named)
     assert not set(there) & {word for _, word in items[:-1]}
-    assert not any(answer in word for answer in sample.answers for word in there)
-
-
-def test_common_words_go_on_after_the_last_english_word():
-    sample = TASKS["cwe"].make(Random(0), 120_000, lambda text: text.count(" "), HAYSTACK)
-    listed = set(re.findall(r"[a-z-]+", sample.context))
-    assert len(listed) > len(english("nouns", "adjectives", "verbs")) > 8000
-    assert sum("-" in word for word in listed) > 5000 and not any("-" in answer for answer in sample.answers)
 
 
 @given(st.integers(), st.sampled_from([1024, 8192]))
@@ -168,26 +150,20 @@ def test_frequent_words_are_the_ranks_after_the_dots(seed, budget):
 
 def test_zeta_counts():
     # 100 * 6 / pi² = 60.79; over 4, 9, 16, 25, 36, 49, 64: 15.2, 6.8, 3.8, 2.4, 1.7, 1.2, 0.9
-    zeta, within = word_counts.zeta_counts, word_counts.counts_within
-    assert zeta(100) == [60, 15, 6, 3, 2, 1, 1]
-    # 101 words: 61.4, 15.3, 6.8, 3.8, 2.5, 1.7, 1.3, 0.96: one more than the 88 of 100
-    assert within(88) == zeta(100) and within(89) == zeta(101)
+    assert tasks.zeta_counts(100) == [60, 15, 6, 3, 2, 1, 1]
     # 105 words make 92, 106 make 96: ranks 1, 2, 4 and 8 grow, in this order.
-    assert zeta(105) == [63, 15, 7, 3, 2, 1, 1] and zeta(106) == [64, 16, 7, 4, 2, 1, 1, 1]
-    assert within(94) == [64, 16, 7, 3, 2, 1, 1]
+    assert tasks.counts_within(88) == tasks.zeta_counts(100) and tasks.counts_within(94) == [64, 16, 7, 3, 2, 1, 1]
     for total in range(0, 300):  # a text one word longer has one word more
-        before, after = (Counter(dict(enumerate(within(words)))) for words in (total, total + 1))
+        before, after = (Counter(dict(enumerate(tasks.counts_within(words)))) for words in (total, total + 1))
         assert before.total() == total and after.total() == total + 1 and not before - after
 
 
 # --- documents with questions ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("task", ["qa_1", "qa_2"])
 def test_gold_documents_are_whole_and_there_once(task):
-    for seed, budget in [*((seed, 4096) for seed in range(8)), (0, 16_384)]:
+    for seed, budget in [*((seed, 4096) for seed in range(4)), (0, 16_384)]:
         sample = make(task, seed, budget)
-        entries = re.split(r"(?:^|\n\n)Document (\d+):\n", sample.context)[1:]
-        texts = entries[1::2]
-        assert entries[::2] == [str(number) for number in range(1, len(texts) + 1)]
+        texts = re.split(r"(?:^|\n\n)Document \d+:\n", sample.context)[1:]
         assert all(texts.count(DOCUMENTS[number]) == 1 for number in QUESTION.gold)
         assert all(text in DOCUMENTS for text in texts[:-1])
         assert all(DOCUMENTS[number] in texts for number in QUESTION.own) and sample.answers == QUESTION.answers
@@ -196,15 +172,13 @@ def test_gold_documents_are_whole_and_there_once(task):
 
 # Another order, and a supporting document that is not there: RULER does without, synthesis leaves the question out.
 ORIGINAL = HOTPOTQA | {"supporting_facts": [["Ann", 0], ["Absent", 0]], "context": HOTPOTQA["context"][::-1]}
-COLUMNS = ORIGINAL | {"context": {"title": ["Bob", "Ann"], "sentences": [["Bob is."], ["Ann is.", " She was."]]}}
 HOTPOTQA_DOCUMENTS = ("Ann\nAnn is. She was.", "Bob\nBob is.")
 FILES = {
     # Sorted: "It is cold.", "The Po is long."; a question without answers brings no documents either.
-    "squad": (read_squad, SQUAD_FILE, ("It is cold.", "The Po is long."), ("Which?", ("Po", "The Po"), (1,), (0,))),
-    "original": (read_hotpotqa, [ORIGINAL], HOTPOTQA_DOCUMENTS, ("Who?", ("Ann",), (0,), (1,))),
-    "columns": (read_hotpotqa, [COLUMNS], HOTPOTQA_DOCUMENTS, ("Who?", ("Ann",), (0,), (1,))),
+    "squad": (read_squad, SQUAD_FILE, ("It is cold.", "The Po is long."), ("Which?", ("Po", "The Po"), (1,), (1, 0))),
+    "original": (read_hotpotqa, [ORIGINAL], HOTPOTQA_DOCUMENTS, ("Who?", ("Ann",), (0,), (1, 0))),
     "all are gold": (read_hotpotqa, [without(ORIGINAL, "supporting_facts")], HOTPOTQA_DOCUMENTS,
-                     ("Who?", ("Ann",), (1, 0), ())),
+                     ("Who?", ("Ann",), (1, 0), (1, 0))),
 }
 
 
@@ -213,19 +187,17 @@ def test_files_become_documents_and_questions(tmp_path, name):
     read, content, documents, question = FILES[name]
     path = tmp_path / "raw.json"
     path.write_text(json.dumps(content))
-    assert read(path, Random(0)) == Corpus("raw.json", documents, (CorpusQuestion(*question),))
+    assert read(path, Random(0)) == Corpus("raw.json", documents, (PoolQuestion("", *question),))
 
 
 @pytest.mark.parametrize("read,content,told", [
-    (read_squad, "[1]", "SQuAD"), (read_squad, '{"data": []}', "no question"), (read_squad, "{", "SQuAD"),
-    (read_squad, '{"data": [{"title": "a"}]}', "SQuAD"), (read_hotpotqa, "[]", "no question"),
+    (read_squad, '{"data": [{"title": "a"}]}', "SQuAD"),
     (read_hotpotqa, json.dumps([ORIGINAL, ORIGINAL | {"context": [1]}]), "row 2"),
 ])
 def test_a_bad_file_is_named(tmp_path, read, content, told):
-    path = tmp_path / "raw.json"
-    path.write_text(content)
-    with pytest.raises(DataError, match=f"{path}.*{told}"):
-        read(path, Random(0))
+    (tmp_path / "raw.json").write_text(content)
+    with pytest.raises(DataError, match=rf"raw\.json.*{told}"):
+        read(tmp_path / "raw.json", Random(0))
 
 
 # --- length and filler -----------------------------------------------------------------------------------------------
@@ -246,37 +218,13 @@ def test_the_window_is_met_with_few_counts(budget, start, price, bend):
     assert shortest_allowed(budget) <= filled.tokens <= budget and len(counted) <= 30
 
 
-def test_looks_at_small_documents_before_the_whole():
-    sizes = []
-    filled = fill(lambda size: sizes.append(size) or "x" * size, len, 1000)
-    assert sizes == [0, 60, 125, 996] and filled.size == 996
-
-
-@pytest.mark.parametrize("task,budget", [*((task, 16) for task in TASKS if task != "fwe"), ("fwe", 130)])
-def test_too_short_a_length_is_refused(task, budget):
-    with pytest.raises(LengthError):
-        make(task, 0, budget)
-
-
-# filler, depths, joint, result; N1, N2 are the statements
-PLACES = [
-    ("a b\nc d\ne f", [0.0, 1.0], "\n", "N1\na b\nc d\nN2\ne f"),
-    ("a b\nc d\ne f", [0.5, 0.5], "\n", "a b\nN1\nN2\nc d\ne f"),
-    ("Aa. Bb? Cc! Dd", [0.0, 1.0], " ", "N1 Aa. Bb? Cc! N2 Dd"),
-    ("Aa. Bb? Cc! Dd", [0.3, 0.6], " ", "Aa. N1 Bb? N2 Cc! Dd"),
-    ("no ends here", [0.5, 1.0], " ", "no N1 ends N2 here"),
-    ("", [0.1, 0.9], "\n", "N1\nN2\n"),
-]
-
-
-@pytest.mark.parametrize("text,depths,joint,result", PLACES)
-def test_statements_stand_at_beginnings(text, depths, joint, result):
-    assert place(text, ["N1", "N2"], depths, joint) == result
-
-
-def test_a_filler_is_the_beginning_of_one_text():
-    text = filler(itertools.cycle(["ab", "c"]), "|")
-    assert [text(size) for size in (0, 7, 3, 12)] == ["", "ab|c|ab", "ab|", "ab|c|ab|c|ab"]
+# filler, joint, result; N1 stands at the start, N2 before the last beginning
+@pytest.mark.parametrize("text,joint,result", [
+    ("a b\nc d\ne f", "\n", "N1\na b\nc d\nN2\ne f"), ("Aa. Bb? Cc! Dd", " ", "N1 Aa. Bb? Cc! N2 Dd"),
+    ("no ends here", " ", "N1 no ends N2 here"), ("", "\n", "N1\nN2\n"),
+])
+def test_statements_stand_at_beginnings(text, joint, result):
+    assert place(text, ["N1", "N2"], [0.0, 1.0], joint) == result
 
 
 # --- wording ---------------------------------------------------------------------------------------------------------
@@ -293,10 +241,9 @@ def test_a_wording_file_replaces_some_texts(tmp_path):
 @pytest.mark.parametrize("content,told", [
     ("needles: a", "needle"), ("- a", "mapping"), ("needle: '{key}'", "needle"), ("vt: '{value} {what}'", "vt"),
     ("cwe_document: 'Words:'", "cwe_document"), ("cwe: 3", "cwe"), ("qa: '{question'", "qa"),
-    ("qa: '{{question}}'", "qa"), ("a: [", "own.yaml"),
 ])
 def test_a_bad_wording_is_named(tmp_path, content, told):
     path = tmp_path / "own.yaml"
     path.write_text(content)
-    with pytest.raises(WordingError, match=told):
+    with pytest.raises(RulerError, match=told):
         load_wording(path)

@@ -102,7 +102,6 @@ def test_a_row_of_parquet_is_that_of_json_lines(tmp_path):
 @pytest.mark.parametrize(("name", "content", "said"), [
     ("t.jsonl", [rows(1)[0], "{broken"], "line 2"), ("t.jsonl", [rows(1)[0], '{"prompt": "x"}'], "line 2"),
     ("t.jsonl", [""], "no rows"), ("t.parquet", [{"prompt": "a"}], "metadata"),
-    ("t.parquet", [*chats("a"), {"prompt": None, "label": "", "metadata": None}], "row 2"),
 ])
 def test_bad_files_name_the_line(tmp_path, name, content, said):
     path = parquet(tmp_path / name, content) if name == "t.parquet" else write(tmp_path / name, content)
@@ -113,9 +112,6 @@ def test_bad_files_name_the_line(tmp_path, name, content, said):
 def test_absent_files_and_shards_in_lines_are_named(tmp_path):
     for number in (0, 1):
         (tmp_path / f"a_{number}.jsonl").write_text("{}")
-    for data in ("none.jsonl", "none.parquet", "x_*.parquet", "a_*.jsonl"):
+    for data in ("none.jsonl", "x_*.parquet", "a_*.jsonl"):
         with pytest.raises(DataError, match="TRAIN_DATA"):
             training_files(tmp_path / data)
-    parquet(tmp_path / "a.parquet", chats("a"))
-    with pytest.raises(DataError, match="TRAIN_DATA"):
-        training_files(str([str(tmp_path / "a.parquet")] * 2))

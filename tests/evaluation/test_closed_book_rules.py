@@ -2,7 +2,7 @@
 
 import pytest
 
-from mem_agent.data.closed_book_rules import Asked, judge
+from mem_agent.evaluation.closed_book import Asked, judge
 
 
 def asked(name, answers, *replies):
@@ -15,7 +15,6 @@ def boxed(*answers):
 
 ONE = [
     (["Ann Lee"], boxed("Bob", "Bob", "Bob", "the Ann Lee."), True),
-    (["Ann Lee"], boxed("Bob", "Bob", "Bob", "Ann"), False),
     (["Ann Lee", "A. Lee"], boxed("Bob", "Bob", "Bob", "A Lee"), True),
     (["Ann Lee"], ("It was Ann Lee, surely.",) + boxed("Bob"), True),
     (["Ann Lee"], ("Joann Leeds.", "lee ann"), False),
@@ -52,11 +51,6 @@ def test_a_habit_is_no_knowledge():
     assert always.dropped == () and always.statistics["habits"] == {"yes": 1.0}
     mostly = judge(coins(*[("yes", ["yes"] * 4)] * 9, ("no", ["no"] * 4)))
     assert mostly.dropped == ("no9",)
-
-
-def test_who_knows_both_loses_both():
-    verdict = judge(coins(("yes", ["yes"] * 4), ("no", ["No."] * 4)))
-    assert verdict.dropped == ("yes0", "no1")
 
 
 def test_statistics():

@@ -1,0 +1,115 @@
+"""Published evaluation files: what numbers of documents mean, whose questions they are, and how they are fetched."""
+
+import json
+
+import huggingface_hub
+import pytest
+
+from mem_agent.data import synthesize
+from mem_agent.data.eval_files import main, published_ids
+from mem_agent.data.rows import DataError
+from mem_agent.evaluation.questions import EvalError, data_hash, load_questions
+from mem_agent.tests.helpers.question_rows import put
+
+ROWS = [
+    {"_id": "a", "question": "Who?", "answer": "Ann", "supporting_facts": [["Ann", 0]],
+     "context": [["Zoë", ["Zoë is."]], ["Ann", ["Ann is.", " She was."]]]},
+    {"_id": "b", "question": "Where?", "answer": "Rome", "supporting_facts": [["Rome", 0]],
+     "context": [["Rome", ['"Rome!', '" is.']], ["Ann", ["Ann is.", " She was."]], ["Été", []]]},
+]
+RAW = "hotpot_dev_distractor_v1.json"
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / RAW).write_text(json.dumps(ROWS))
+    return tmp_path
+
+
+def entry(**changes):
+    return {"context": [3, 1], "input": "Where?", "answers": ["Rome"], "num_docs": 2, "index": 1} | changes
+
+
+def write(root, *entries, name="eval_12800.json"):
+    (root / name).write_text(json.dumps(entries))
+    return root / name
+
+
+def test_numbers_count_the_sorted_paragraphs_of_the_raw_file_which_is_part_of_the_data(root):
+    """Sorted by characters: Ann (once, of both rows), Rome, Zoë, Été."""
+    write(root, entry(), entry(context=[2, 0], input="Who?", index=0))
+    contexts = [each.context for each in load_questions(root, "12800")]
+    assert contexts[0] == 'Document 1:\nÉté\n\n\nDocument 2:\nRome\n"Rome!" is.'
+    assert contexts[1] == "Document 1:\nZoë\nZoë is.\n\nDocument 2:\nAnn\nAnn is. She was."
+    before = data_hash(root, "12800")
+    (root / RAW).write_text(json.dumps(ROWS[::-1]))
+    assert data_hash(root, "12800") != before
+    (root / RAW).unlink()
+    with pytest.raises(EvalError, match=RAW):
+        list(load_questions(root, "12800"))
+
+
+@pytest.mark.parametrize(("wrong", "named"), [
+    (entry(context=[4]), "`context`"), (entry(index=2), "`index`"), (entry(index=0), "`index`")])
+def test_numbers_that_fit_no_document_are_one_line(root, wrong, named):
+    write(root, wrong)
+    with pytest.raises(EvalError, match=rf"eval_12800\.json: entry 0: .*{named}"):
+        list(load_questions(root, "12800"))
+
+
+def test_published_questions_are_rows_of_the_raw_file_in_the_files_order(root, tmp_path):
+    published = write(root, entry(context="text"), entry(context="text", input="Who?", index=0), name="eval_50.json")
+    assert published_ids(published, root / RAW) == ("b", "a")
+    training = {"prompt": [], "context": "text", "extra_info": {"index": 1, "question": "Where?", "num_docs": 200}}
+    one = put(root / "dev.jsonl", training)
+    assert published_ids(one, root / RAW) == ("b",)
+    flags = ["--raw", str(root / RAW), "--output", str(tmp_path / "out"), "--lengths", "2"]
+    assert synthesize.main([*flags, "--published-questions", str(one)]) == 0
+    (made,) = json.loads((tmp_path / "out" / "eval_2.json").read_text())
+    assert (made["input"], made["id"], made["answers"]) == ("Where?", "b", ["Rome"])
+
+
+@pytest.mark.parametrize("entries", [[entry(index=0)], [entry(index=7)], [{"id": "x", "input": "Where?"}]])
+def test_files_that_name_other_questions_are_one_line(root, entries):
+    with pytest.raises(DataError, match=r"eval_12800\.json"):
+        published_ids(write(root, *entries), root / RAW)
+
+
+# --- download; the hub's library is a stand-in -----------------------------------------------------------------------
+HUB = {"eval_50.json": "[50]", "eval_25600.json": "[]"}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What the hub's library is asked for."""
+    calls = []
+
+    def snapshot(dataset, *, repo_type, revision, allow_patterns, local_dir):
+        calls.append((dataset, revision, allow_patterns))
+        for name in set(allow_patterns) & set(HUB):
+            (local_dir / name).write_text(HUB[name])
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    return calls
+
+
+def test_the_lengths_that_are_asked_for_or_all_are_fetched(tmp_path, asked, capsys):
+    assert main(["--output", str(tmp_path), "--lengths", "50", "--dataset", "a/b", "--revision", "v1"]) == 0
+    assert asked == [("a/b", "v1", ["eval_50.json"])] and RAW not in capsys.readouterr().out
+    assert main(["--output", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{tmp_path / 'eval_50.json'}: there" and RAW in lines[1]
+    assert main(["--output", str(tmp_path), "--lengths", "50 100"]) == 1
+    assert "eval_100.json" in capsys.readouterr().err
+    (tmp_path / "manifest.json").write_text('{"files": {"eval_50.json": {"source": {}}}}')  # a synthesised one
+    assert main(["--output", str(tmp_path), "--lengths", "50"]) == 1 and "eval_50.json" in capsys.readouterr().err
+
+
+def test_a_hub_that_does_not_answer_is_one_line(tmp_path, monkeypatch, capsys):
+    def fails(*_, **__):
+        raise ConnectionError("refused")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fails)
+    assert main(["--output", str(tmp_path), "--dataset", "a/b"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "a/b" in line and "HF_ENDPOINT" in line
