@@ -18,7 +18,7 @@ questions about it::
 - category 5, adversarial, asks what the conversation does not say, and its evidence leads to the wrong answer. It is
   skipped, as MemSifter's 1,536 of 1,986 questions tell it was there.
 
-LongMemEval (Wu et al. 2025; ``longmemeval_s``, ``_m``, ``_oracle``). Entries have the columns of ``sessions.records``
+LongMemEval (Wu et al. 2025; ``longmemeval_s``, ``_m``, ``_oracle``). Entries have the columns of ``rewards.sessions``
 but for two things::
 
     {"question_id": "e47becba", "question_type": "multi-session", "question": ..., "answer": "4" or 4,
@@ -67,7 +67,7 @@ from typing import Any
 
 import orjson
 
-from ..sessions.records import HistoryQuestion, Session, Turn, language_of, question_in
+from ..rewards.sessions import HistoryQuestion, Session, Turn, language_of, question_in
 from ..system.errors import reason_of
 from .rows import BadRow, DataError, open_file
 
@@ -107,7 +107,7 @@ def _list(fields: Fields, name: str) -> list[Any]:
 
 # --- the sifter's own columns ----------------------------------------------------------------------------------------
 def read_rows(name: str, fields: Fields) -> Iterator[tuple[str, Callable[[], HistoryQuestion]]]:
-    """A row in the columns of ``sessions.records``. Sets in other languages come this way: a Chinese one (PerLTQA)
+    """A row in the columns of ``rewards.sessions``. Sets in other languages come this way: a Chinese one (PerLTQA)
     needs nothing but ``question``, ``answer`` and ``haystack_sessions``. What else a row has travels along.
     """
     id = text_of(fields, "question_id") or name

@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from ..sessions.records import HistoryQuestion, row_of
+from ..rewards.sessions import HistoryQuestion, row_of
 from ..system.cli import one_line_errors, positive_number, run_main, stop_if_asked, whole_number
 from ..system.errors import MemAgentError, reason_of
 from ..system.files import replacing
@@ -60,7 +60,7 @@ _PAGE_ROWS = 4
 
 
 class SessionFile:
-    """Rows of ``sessions.records`` for one file, which the caller opens and puts in its place.
+    """Rows of ``rewards.sessions`` for one file, which the caller opens and puts in its place.
 
     Columns that no stage reads travel along; those of the first rows decide which there are, and of which type.
     """
