@@ -95,8 +95,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             files.append(Stage(source, output, AnswerWorker.adds, own, given.limit))
             shows.append((order, given.top_k, tokens, given.prompts))
     if model:
-        lengths = (most + given.max_output_token + _AROUND, config.engine_max_len, model_positions(model))
-        config = config.replace(engine_max_len=min(filter(None, lengths)))
+        needed = most + given.max_output_token
+        limit = min(filter(None, (config.engine_max_len, model_positions(model))), default=sys.maxsize)
+        if needed >= limit:
+            raise ConfigError(f"--max-input-tokens (--full-input-tokens) and --max-output-token, {needed}, leave no "
+                              f"room for a question in {limit} tokens ({model}, ENGINE_MAX_LEN); lower one")
+        config = config.replace(engine_max_len=min(limit, needed + _AROUND))
     with endpoint(config, model, called, Path(given.output_dir, called), files) as server:
         chat = ChatSettings(**server, concurrency=given.chat_concurrency, max_output_tokens=given.max_output_token,
                             temperature=config.eval_temperature)

@@ -66,8 +66,9 @@ _AT_ONCE = 16
 _BLOCK = 8
 """Rows of a block of Ray's. Of 8 exponential waits the longest is 2.7 times the mean, so a window of n requests takes
 3 n / 8 blocks at once."""
-_RAY = {"RAY_enable_worker_prestart": "0", "RAY_LOG_TO_DRIVER_EVENT_LEVEL": "ERROR", "RAY_BACKEND_LOG_LEVEL": "fatal"}
-"""No process for each core, of which few are needed; without Ray's own lines."""
+_RAY = {"RAY_enable_worker_prestart": "0", "RAY_worker_niceness": "0", "RAY_LOG_TO_DRIVER_EVENT_LEVEL": "ERROR",
+        "RAY_BACKEND_LOG_LEVEL": "fatal"}
+"""No process for each core, of which few are needed; as urgent as the command itself; without Ray's own lines."""
 
 
 # --- options and files -----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@
         sifter.rank("Where do I live?", k=3)      # best first: id, session, score, by
         sifter.answer("Where do I live?").text    # "Lyon"
 
-The folder holds ``sessions.sqlite`` and the vectors of its texts (``vectors.py``), so it opens again whenever it was
+The folder holds ``sessions.sqlite`` and the vectors of its texts (``embed.py``), so it opens again whenever it was
 killed; what a kill left without a vector gets one later.
 
 What models are shown is what they were shown in training and are shown by the stages: same renderer, wording, packing.

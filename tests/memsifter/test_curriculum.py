@@ -164,12 +164,6 @@ def test_killed_behind_any_step_it_goes_on_there(run, tmp_path, every):
     assert value_of(tmp_path / "run/round_2/model") == [16, 16]
 
 
-def test_one_checkpoint_is_its_own_mean(run, tmp_path):
-    """Of the best alone, the second, nothing is averaged: 10 + 2 + 2."""
-    run(StandIns(), "--average", "1")
-    assert (tmp_path / "run/round_1/model").is_symlink() and value_of(tmp_path / "run/round_2/model") == [14, 14]
-
-
 def test_without_a_choice_or_a_test_nothing_is_validated(run, tmp_path, monkeypatch):
     """All four, or the newest two: 10 + 2.5, 10 + 3.5."""
     monkeypatch.setenv("KEEP_CHECKPOINTS", "0")

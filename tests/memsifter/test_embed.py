@@ -75,14 +75,6 @@ def test_rows_without_dates_or_sessions_and_bad_rows_go_through(tmp_path):
         (6, 6, "ok"), (0, 0, "ok"), (0, 0, "bad row"), (0, 0, "bad row")]
 
 
-@pytest.mark.parametrize("extra", [("--datasets", "none"), ("--splits", "dev")])
-def test_what_cannot_begin_says_why_in_a_line(tmp_path, capsys, extra):
-    write_rows(tmp_path / "data/toy/test.parquet", [row_of(history_question(0))])
-    assert run(tmp_path, *extra) == 1
-    error = capsys.readouterr().err
-    assert extra[1] in error and error.count("\n") == 1
-
-
 def test_another_tokenizer_over_the_same_file_is_refused(tmp_path, capsys):
     write_rows(tmp_path / "data/toy/test.parquet", [row_of(history_question(0))])
     assert run(tmp_path) == 0

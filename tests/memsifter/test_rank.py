@@ -11,7 +11,6 @@ from mem_agent.tests.helpers.stage_rows import chinese_question, embedded_row, r
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 OPTIONS = {"--model": "ranker", "--output-dir": "out", "--embedding-model-name": "emb"}
-NUMBER = re.compile(r"number 10(\d+)")
 
 
 def words(options=()):
@@ -55,6 +54,8 @@ def test_replies_become_positions_in_the_history(ranked, capsys):
     assert "10 of 10" in capsys.readouterr().out
     assert {(body["temperature"], body["max_tokens"], body["top_p"]) for body in chat.bodies} == {(0.6, 64, 0.95)}
     assert len({body["seed"] for body in chat.bodies}) == 10
+    assert ranked(chat, TEMPERATURE=1) == 1
+    assert re.search(r"set_test_ranking\.parquet.*eval_temperature was 0\.6 and is 1\.0", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("top_k, reply, named, valid", [
@@ -85,36 +86,17 @@ def test_a_small_context_shows_the_most_similar_and_every_prompt_fits(ranked, en
     assert len(chats) == 10 and all(len(ids) + 64 <= 800 for ids in chats)
 
 
-def test_failed_rows_are_asked_again_and_no_others_and_other_settings_are_refused(ranked, capsys):
-    def some_fail(body, number):
-        return 400 if NUMBER.search(body["messages"][0]["content"])[1] in "37" else "<ranking>0,1,2,3,4,5</ranking>"
-
-    assert ranked(FakeChat(some_fail)) == 3
-    assert "2 failed" in capsys.readouterr().out
-    assert [n for n, row in enumerate(rows_of()) if row["rank_status"] != "ok"] == [3, 7]
-    chat = says("<ranking>1,0,2,3,4,5</ranking>")
-    assert ranked(chat) == 0
-    assert sorted(NUMBER.search(text)[1] for text in shown(chat)) == ["3", "7"]
-    assert [row["haystack_session_gen_rankings"][0] for row in rows_of()] == [int(n in (3, 7)) for n in range(10)]
-    assert ranked(chat) == 0 and len(chat.bodies) == 2
-    assert ranked(chat, TEMPERATURE=1) == 1
-    assert re.search(r"set_test_ranking\.parquet.*eval_temperature was 0\.6 and is 1\.0", capsys.readouterr().err)
-
-
-def test_a_server_with_a_key_ranks_in_chinese(folder, ranked):
-    """The key is repeated by the server, and a token of its template stands in a session."""
+def test_a_token_of_the_template_in_a_session_is_plain_text_and_a_key_that_is_repeated_is_not_kept(folder, ranked):
     end, key = make_tokenizer().eos_token, "sk-secret-0123456789"
-    rows = [embedded_row(chinese_question(n)) for n in range(3)]
-    rows[0]["haystack_sessions"] = rows[0]["haystack_sessions"].replace("里昂", f"里昂{end}")
-    write_rows(folder / "out/emb/zh_test_embed.parquet", rows)
+    row = embedded_row(chinese_question(0))
+    row["haystack_sessions"] = row["haystack_sessions"].replace("里昂", f"里昂{end}")
+    write_rows(folder / "out/emb/zh_test_embed.parquet", [row])
     chat = says(f"{key} <ranking>1,0,2</ranking>", key=key)
-    own = {"--datasets": "zh", "--model-name": "mine"}
-    assert ranked(chat, own, API_KEY=key) == 0
-    assert len(shown(chat)) == 3 and all("我搬到了里昂" in text and "哪些会话" in text for text in shown(chat))
-    assert end not in "".join(shown(chat))
-    rows = rows_of("zh", "mine")
-    assert [row["haystack_session_gen_rankings"] for row in rows] == [[1, 0, 2]] * 3
-    assert key not in json.dumps(rows) and all("***" in row["generated_text"] for row in rows)
+    assert ranked(chat, {"--datasets": "zh", "--model-name": "mine"}, API_KEY=key) == 0
+    (text,) = shown(chat)
+    assert "我搬到了里昂" in text and "哪些会话" in text and end not in text
+    (row,) = rows_of("zh", "mine")
+    assert row["haystack_session_gen_rankings"] == [1, 0, 2] and key not in json.dumps(row)
 
 
 @pytest.mark.parametrize("options, env, named", [

@@ -1,13 +1,10 @@
 """Stage files to scores: what each method's order is, what counts, and what is said where something is missing."""
 
-import json
 from math import log2
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.data.prepare_sessions import main as prepare
 from mem_agent.evaluation.statistics import interval
 from mem_agent.memsifter.table import FILE, estimate, main, markdown, read_scores, sifter_scores
 from mem_agent.system.errors import MemAgentError
@@ -83,27 +80,6 @@ def test_a_row_that_failed_before_it_was_filtered_says_nothing_of_the_filter(tmp
                                  ranking_row("c", "c", similar, [], kept=[0], status="timeout: y")], "ranking")
     line, found = means(sifter_scores(tmp_path), "r")
     assert (found["kept"], line.scores["kept"].n, line.failed, line.n) == (50, 2, 2, 3)
-
-
-def test_a_chinese_data_set_from_rows_to_scores(tmp_path):
-    """BM25 by characters finds both; 他住在上海 has 4 words, of which one is the answer's: F1 0.4."""
-    talks = ("今天天气很好", "小明搬到了上海", "我们去吃饭吧", "他的猫叫咪咪")
-    questions = (("小明住在哪里？", "上海", "session_1"), ("他的猫叫什么？", "咪咪", "session_3"))
-    history = json.dumps([[{"role": "user", "content": talk}] for talk in talks], ensure_ascii=False)
-    rows = [{"question": asked, "answer": answer, "answer_session_ids": [gold], "haystack_sessions": history}
-            for asked, answer, gold in questions]
-    path = tmp_path / "zh.jsonl"
-    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
-    assert prepare(["--format", "rows", "--input", str(path), "--dataset", "zh", "--output-dir", str(tmp_path)]) == 0
-    made = pq.read_table(tmp_path / "zh" / "test.parquet").to_pylist()
-    similar = [row | {"similarities": [0.4, 0.3, 0.2, 0.1]} for row in made]
-    write_stage(tmp_path / "r" / "m", similar, "embed", "zh_test")
-    said = [row | {"predicted_answer": text, "api_status": "ok", "shown_tokens": 5}
-            for row, text in zip(made, ("他住在上海。", "“咪咪”"), strict=True)]
-    write_stage(tmp_path / "r" / "chat" / "m", said, "chat", "zh_test")
-    scores = sifter_scores(tmp_path / "r")
-    assert means(scores, "bm25")[1]["NDCG@1"] == 100 and means(scores, "m")[1]["NDCG@1"] == 0
-    assert means(scores, "m", measure="answers")[1] == {"F1": 70, "EM": 50}
 
 
 def test_options_are_scored_where_there_are_some(tmp_path):

@@ -13,7 +13,6 @@ from mem_agent.config import ConfigError
 from mem_agent.hooks.chat_model import ChatFailed, ChatSettings
 from mem_agent.memsifter.embed import VectorStore
 from mem_agent.memsifter.toolkit import Sifter
-from mem_agent.rewards.intrinsic.encoder import HashingEncoder
 from mem_agent.rewards.sessions import Turn
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
@@ -90,18 +89,6 @@ def test_an_empty_history_is_asked_about_in_the_language_of_the_question_unless_
     sifter.close()
     opened(chat=chat, language="en").answer("我搬到了哪里？")
     assert ["earlier chats" in text for text in chat.asked] == [True, False, True] and "(none)" in chat.asked[0]
-
-
-def test_it_opens_again_with_all_that_was_added(opened, monkeypatch):
-    sifter = opened()
-    ids = filled(sifter)
-    assert filled(sifter) == ids and len(sifter.sessions) == 3
-    sifter.close()
-    embedded, encode = [], HashingEncoder.encode
-    monkeypatch.setattr(HashingEncoder, "encode", lambda self, texts: embedded.extend(texts) or encode(self, texts))
-    again = opened()
-    assert [session.id for session in again.sessions] == ids
-    assert again.rank("Where have I moved to?")[0].id == ids[1] and embedded == ["Where have I moved to?"]
 
 
 @pytest.mark.parametrize("count", [1, 3])

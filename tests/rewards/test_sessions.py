@@ -5,8 +5,6 @@ from functools import partial
 import orjson
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mem_agent.rewards.sessions import (
     BadRanking,
@@ -100,14 +98,6 @@ def test_language(text, language):
 ])
 def test_sessions_are_taken_until_one_does_not_fit(order, tokens, budget, shown):
     assert pack(order, tokens, budget) == (shown, sum(tokens[position] for position in shown))
-
-
-@given(st.lists(st.integers(1, 30), max_size=20), st.randoms(), st.integers(30, 200), st.integers(0, 20))
-def test_no_budget_is_exceeded_and_more_shows_all_that_less_did(sizes, random, budget, some):
-    order = random.sample(range(len(sizes)), len(sizes))  # no session is larger than the budget
-    packed = pack(order, sizes, budget)
-    assert packed.tokens <= budget and list(packed.shown) == sorted(set(packed.shown))
-    assert {*pack(order[:some], sizes, budget).shown} <= {*packed.shown} <= {*pack(order, sizes, budget + some).shown}
 
 
 def test_scores_fall_and_equal_ones_keep_the_order_of_time():
