@@ -23,7 +23,7 @@ a mean over questions (``evaluation.summary``); of equal ones the later is bette
 are averaged, and with ``--ckpt-steps`` (CKPT_STEPS) those of these steps, which count from 1.
 
 Invariants: a step that has ended leaves ``ROUND/steps/NAME.json``, and is not run again while that and its files are
-there; one that was killed is run again, and continues by itself. A folder continues with the options that it was
+there; one that was killed is run again, and continues by itself. A folder continues with the settings that it was
 begun with (``WORK/curriculum.json``), except ``--rounds`` and places, or not at all; one run at a time.
 """
 
@@ -52,8 +52,15 @@ from .rl_data import PROMPT_TOKENS, DataRecipe, from_variable, read_recipe
 from .stages import FINISHED_WITH_FAILURES, RANKING, keep_settings
 
 PACK = Path(__file__).resolve().parents[1]
-_FREE = {"work", "output_dir", "rankings", "rounds", "data_recipe", "dry_run"}
-"""Options that a later run may change: results may be moved, and a recipe is compared by what it says."""
+_FREE = {
+    "work", "output_dir", "rankings", "rounds", "data_recipe", "dry_run",
+    "HF_CKPT", "TORCH_DIST", "TRAIN_DATA", "SAVE_PATH", "DATA_ROOT", "REWARD", "BASE_URL", "LENGTH",  # a round's own
+    "HOST", "HOST_ROOT", "MEGATRON_ROOT", "NUM_NODES", "NUM_GPUS", "MASTER_ADDR", "RAY_ADDRESS", "NUM_ENGINES",
+    "ENGINE_ARGS", "MEM_CONCURRENCY", "ANSWER_URL", "TRACKER", "TRUST_REMOTE_CODE", "KEEP_CHECKPOINTS",
+    "KEEP_TRAJECTORIES", "EVAL_API", "EVAL_INTERVAL", "EVAL_DATA",
+}
+"""Options and settings that a later run may change: places, machines, and what is only watched. A recipe is compared
+by what it says."""
 _OTHERS = {"AVERAGE", "OUTPUT", "SINGLE_ITER", "VERSION", "BASE_URL", "POCKET_DATA", "DATA_ROOT", "LENGTH", "FORCE",
            "DRY_RUN", "RESULTS", "SAVE_FILE", "CONVERT", "MODEL_PATH"}
 """Variables that mean one command of several here."""
@@ -219,7 +226,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"# round {number}: {step.name}\n{settings}{shlex.join(step.command)}")
         return 0
     with folder_lock(given.work, busy="another run is at work there; choose another folder"):
-        kept = {name: value for name, value in vars(given).items() if name not in _FREE}
+        every = vars(given) | config.to_mapping()
+        kept = {name: value for name, value in every.items() if name not in _FREE}
         keep_settings(given.work / "curriculum.json", kept | {"data-recipe": recipe.model_dump()})
         for number in range(1, given.rounds + 1):
             for step in steps(given, recipe, number):

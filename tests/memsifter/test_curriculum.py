@@ -190,7 +190,7 @@ def test_the_steps_of_ckpt_steps_are_averaged_and_none_is_validated(run, tmp_pat
 
 
 @pytest.mark.parametrize("change,message", [
-    (["--seed", "7"], "seed"), ({"recipe": "train: {a: 5}\ntest: {a: 2}"}, "data-recipe"),
+    (["--seed", "7"], "seed"), ({"LR": "0.5"}, "LR"), ({"recipe": "train: {a: 5}\ntest: {a: 2}"}, "data-recipe"),
     ({"KEEP_CHECKPOINTS": "1"}, "KEEP_CHECKPOINTS"),
 ])
 def test_changed_settings_are_refused_in_one_line(run, tmp_path, monkeypatch, change, message):
