@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import heapq
 import random
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -30,12 +31,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from ..config import Config
 from ..hooks.chat_model import ChatSettings
 from ..memsifter.answer import AnswerWorker
-from ..memsifter.embed import EmbedCounts, embed_file
-from ..memsifter.files import EMBED
+from ..memsifter.embed import embed_file
 from ..memsifter.rank import RankWorker
-from ..memsifter.run_stage import Stage
+from ..memsifter.stages import EMBED, Stage
 from ..rewards.intrinsic.encoder import HashingEncoder
-from ..sessions.records import HistoryQuestion, Session, Turn, row_of
+from ..rewards.sessions import HistoryQuestion, Session, Turn, row_of
 from .converter import forget_peak, peak_memory
 from .endpoint import serve_in_thread
 from .outcome import Outcome, wall_seconds
@@ -49,7 +49,7 @@ A_SECOND = 64
 """Replies of the stub."""
 RANKER, CHAT, SHOWN = 131_072, 8_192, 10
 """Tokens of the two prompts, and sessions in the chat model's."""
-HERE = argparse.Namespace(ray="local", workers=1, gpus=0.0, batch_size=32, limit=None)
+HERE = argparse.Namespace(ray="local", workers=1, gpus=0.0, limit=None)
 """Options of a stage."""
 
 
@@ -79,22 +79,23 @@ def stage_1(folder: Path, questions: int) -> list[Outcome]:
     forget_peak()
     first = wall_seconds(lambda: _embed(folder, many))
     more = (peak_memory() - before) / 1e6
-    counts: list[EmbedCounts] = []
-    second = wall_seconds(lambda: counts.append(_embed(folder, many)))
+    embedded: list[int] = []
+    second = wall_seconds(lambda: embedded.append(_embed(folder, many)))
     what = f"stage 1, {questions:,} questions about {HISTORIES} histories"
     return [
         Outcome(NAME, f"{what}: memory above that of {questions // 10:,}", (more,), unit="MB", target=MORE_MB,
                 at_most=True, note=f"{before / 1e6:,.0f} MB at most with {questions // 10:,}"),
         Outcome(NAME, what, (first,), unit="s", note="hashed letters for a model"),
         Outcome(NAME, f"{what}, a second time", (second,), unit="s",
-                note=f"{counts[0].embedded} texts embedded, {counts[0].known:,} known"),
+                note=f"{embedded[0]} texts embedded"),
     ]
 
 
-def _embed(folder: Path, source: Path) -> EmbedCounts:
+def _embed(folder: Path, source: Path) -> int:
     output, store = folder / f"{source.stem}_embed.parquet", folder / "store" / source.stem
-    output.unlink(missing_ok=True)  # a second time is asked for all, and finds its texts in the store
-    return embed_file(HashingEncoder(), str(folder / "tokenizer"), store, source, output, HERE)
+    output.unlink(missing_ok=True)
+    shutil.rmtree(f"{output}.parts", ignore_errors=True)  # a second time all are asked for, and found in the store
+    return embed_file(HashingEncoder(), str(folder / "tokenizer"), store, source, output, HERE)[1]
 
 
 def windows(folder: Path, in_flight: int, requests: int) -> list[Outcome]:

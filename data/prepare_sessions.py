@@ -40,7 +40,7 @@ questions about it::
 - category 5, adversarial, asks what the conversation does not say, and its evidence leads to the wrong answer. It is
   skipped, as MemSifter's 1,536 of 1,986 questions tell it was there.
 
-LongMemEval (Wu et al. 2025; ``longmemeval_s``, ``_m``, ``_oracle``). Entries have the columns of ``sessions.records``
+LongMemEval (Wu et al. 2025; ``longmemeval_s``, ``_m``, ``_oracle``). Entries have the columns of ``rewards.sessions``
 except for two things::
 
     {"question_id": "e47becba", "question_type": "multi-session", "question": ..., "answer": "4" or 4,
@@ -95,7 +95,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from ..sessions.records import HistoryQuestion, question_in, row_of
+from ..rewards.sessions import HistoryQuestion, question_in, row_of
 from ..system.cli import one_line_errors, positive_number, run_main, stop_if_asked, whole_number
 from ..system.errors import MemAgentError, reason_of
 from ..system.files import naming, replacing
@@ -115,7 +115,7 @@ def _text(fields: Fields, name: str) -> str:
 
 
 def read_rows(name: str, fields: Fields) -> Iterable[dict[str, Any]]:
-    """A row in the columns of ``sessions.records``. Sets in other languages come this way: a Chinese one (PerLTQA)
+    """A row in the columns of ``rewards.sessions``. Sets in other languages come this way: a Chinese one (PerLTQA)
     needs nothing but ``question``, ``answer`` and ``haystack_sessions``. What else a row has travels along.
     """
     return [{**fields, "question_id": _text(fields, "question_id") or name}]

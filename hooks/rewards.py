@@ -40,7 +40,7 @@ from ..rewards.answer_utility import AnswerUtility, Frozen, judged_score
 from ..rewards.intrinsic.encoder import make_encoder
 from ..rewards.intrinsic.memory import MODES, EntropySettings, Episodic, TextReward
 from ..rewards.reward import Added, Answered, CosineLength, Reward, plain_parts
-from ..sessions.wording import load_wording
+from ..rewards.sessions import load_wording
 from ..system.files import naming, remove
 from ..system.plugins import load_class, make, parse_settings
 from ..system.server_url import KEYS, key_from

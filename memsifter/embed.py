@@ -10,157 +10,172 @@ Reads DATA_DIR/{data set}/{split}.parquet and writes ``OUTPUT_DIR/EMBEDDING_MODE
     embedding_fingerprint  of the model's weights and of how much of a text it reads
     embed_status           "ok", or why the row has neither
 
-Rows share histories, so each text is embedded once, whatever rows, splits or runs share it: first the texts without a
-vector are gathered and embedded in batches on Ray, EMBED_STORE_PATH keeps their vectors, then every row's similarities
-are a product. The first --max-seq-len tokens of a text count (512, as published). Killed at any moment, the same
-command continues; vectors are kept batch by batch.
+Rows share histories, so each text is embedded once, whatever rows, splits or runs share it. The first --max-seq-len
+tokens of a text count (512, as published). Killed at any moment, the same command continues; vectors are kept::
+
+    EMBED_STORE_PATH/locomo/all-MiniLM-L6-v2-3f2a9c10/values.sqlite     vectors of one model, float32, of length 1
+
+by 16 bytes of SHA-256 of their texts. Another model has another folder, by its name and the fingerprint of its weights
+and of how much of a text it reads, so two models can share a folder, and are never mixed.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
+import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from tqdm import tqdm
+from tokenizers import Tokenizer
 
-from ..rewards.intrinsic.encoder import Encoder, encoder_folder, make_encoder
-from ..sessions.records import BadRow, Session, question_of
-from ..sessions.wording import embedded_text
+from ..checkpoints.hf_model import local_folder
+from ..rewards.intrinsic.encoder import Encoder, Vectors, encoder_folder, make_encoder
+from ..rewards.sessions import BadRow, Session, embedded_text, question_of, render_session
 from ..system.cli import one_line_errors, positive_number
-from ..system.files import folder_lock
-from .files import EMBED, OK, SOURCE, Row, add_option, find_files, parsed, read_batches, stage_file, stage_parser
-from .run_stage import BUSY, connect, parts_of, settle, write_output
-from .vectors import TokenCounter, VectorStore, text_key
+from . import stages
+from .stages import EMBED, OK, SOURCE, Row, Stage, StageParser
 
 ADDS = pa.schema([
     ("similarities", pa.list_(pa.float32())), ("session_tokens", pa.list_(pa.int64())),
     ("embedding_fingerprint", pa.string()), ("embed_status", pa.string()),
 ])
 VARIABLE = "EMBEDDING_MODEL_NAME"
-_TEXTS = pa.schema([("text", pa.string())])
 
 
 @one_line_errors("the same command continues")
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = stage_parser("session-embedding", "Similarities of sessions.")
-    add_option(parser, "data_dir", "data", "folder with {data set}/{split}.parquet, histories and questions")
-    add_option(parser, "embed_store_path", "data/embedding_store", "vectors and token counts, by data set and model")
+    parser = StageParser("session-embedding", "Similarities of sessions.")
+    parser.option("data_dir", "data", "folder with {data set}/{split}.parquet, histories and questions")
+    parser.option("embed_store_path", "data/embedding_store", "vectors, by data set and model")
     parser.add_argument("--embedding-model-path", default="", help="its sentence-transformers folder, else by name")
     parser.add_argument("--tokenizer", help="folder or id of the one that session_tokens are by: the ranker's")
     parser.add_argument("--batch-size", type=positive_number, default=32, help="texts that are embedded at once (32)")
     parser.add_argument("--max-seq-len", type=positive_number, default=512, help="tokens read of a text (512)")
     parser.add_argument("--gpus", type=float, default=0.0, help="GPUs of each worker (0)")
-    given = parsed(parser, argv)
-    sources = find_files(given, Path(given.data_dir), SOURCE)
+    given = parser.parsed(argv)
+    sources = stages.find_files(given, Path(given.data_dir), SOURCE)
     name, path = given.embedding_model_name, given.embedding_model_path
     encoder = make_encoder(name, VARIABLE, path=path, batch=given.batch_size, length=given.max_seq_len,
                            device=None if given.gpus else "cpu")
     tokenizer = given.tokenizer or str(encoder_folder(path or name, VARIABLE))
     for data, source in sources.items():
         store = Path(given.embed_store_path, data.partition("/")[0])
-        output = stage_file(given.output_dir, data, EMBED, name)
-        counts = embed_file(encoder, tokenizer, store, source, output, given)
-        print(f"{data}: {counts.embedded} texts embedded, {counts.known} were in {store}; {counts.rows} questions, "
-              f"{counts.bad} bad rows -> {output}", flush=True)
+        output = stages.stage_file(given.output_dir, data, EMBED, name)
+        statuses, new = embed_file(encoder, tokenizer, store, source, output, given)
+        print(f"{data}: {new} texts embedded, others were in {store}; {statuses.total()} questions, "
+              f"{statuses.total() - statuses[OK]} bad rows -> {output}", flush=True)
     return 0
-
-
-class EmbedCounts(NamedTuple):
-    rows: int
-    bad: int
-    embedded: int
-    known: int
-    """Texts of these rows that had a vector before."""
 
 
 def embed_file(
     encoder: Encoder, tokenizer: str, store: Path, source: Path, output: Path, given: argparse.Namespace
-) -> EmbedCounts:
-    """Write ``output``, with vectors and token counts kept in ``store``. Raises MemAgentError.
+) -> tuple[Counter[str], int]:
+    """Write ``output``, with vectors kept in ``store``; the statuses of its rows, and how many texts were embedded.
 
-    ``given``: ``ray``, ``workers``, ``gpus``, ``batch_size`` and ``limit``.
+    ``given``: ``ray``, ``workers``, ``gpus`` and ``limit``. Raises MemAgentError.
     """
-    vectors, tokens = VectorStore(store, encoder), TokenCounter(store, tokenizer)
-    texts = parts_of(output) / "texts.parquet"
-    statuses: Counter[str] = Counter()
+    vectors = VectorStore(store, encoder)
+    before, threads = len(vectors), max(1, (os.cpu_count() or 1) // given.workers)
+    resources = {"num_gpus": given.gpus} if given.gpus else {"num_cpus": threads}
+    settings = {"model": encoder.name, "weights": encoder.fingerprint,
+                "tokenizer": TokenCounter(tokenizer).fingerprint}
+    stage = Stage(source, output, ADDS, settings, given.limit, resources)
+    return stage.run(partial(EmbedWorker, encoder, tokenizer, store), given, given.workers), len(vectors) - before
 
-    @lru_cache(maxsize=1)  # questions about one history follow each other
-    def of_history(sessions: tuple[Session, ...]) -> tuple[Any, list[int]]:
-        return vectors.values(list(map(embedded_text, sessions))), tokens.sessions(sessions)
 
-    def added(row: Row) -> Row:
-        columns: Row = {"similarities": [], "session_tokens": [], "embed_status": OK}
+class EmbedWorker:
+    """In each worker process of Ray: one row after the other."""
+
+    def __init__(self, encoder: Encoder, tokenizer: str, store: Path) -> None:
+        self._vectors, self._tokens = VectorStore(store, encoder), TokenCounter(tokenizer)
+
+    async def __call__(self, row: Row) -> Row:
+        added: Row = {"similarities": [], "session_tokens": [], "embed_status": OK,
+                      "embedding_fingerprint": self._vectors.fingerprint}
         try:
             asked = question_of(row, "embedding")
-            if asked.sessions:
-                matrix, columns["session_tokens"] = of_history(asked.sessions)
-                columns["similarities"] = (matrix @ vectors.values([asked.question])[0]).tolist()
         except BadRow as error:
-            columns["embed_status"] = f"bad row: {error}"
-        statuses[columns["embed_status"]] += 1
-        return columns | {"embedding_fingerprint": vectors.fingerprint}
-
-    with folder_lock(texts.parent, busy=BUSY):
-        settle(output, {"model": encoder.name, "weights": vectors.fingerprint, "tokenizer": tokens.fingerprint})
-        missing, known = gather_missing(source, texts, vectors, given.limit)
-        with tqdm(total=missing, desc=f"{output.stem} texts", unit="text", disable=None) as progress:
-            for batch, values in embedded(texts, encoder, given) if missing else ():
-                vectors.add(batch, values)
-                progress.update(len(batch))
-        texts.unlink()
-        write_output(source, output, ADDS, added, given.limit)
-    return EmbedCounts(statuses.total(), statuses.total() - statuses[OK], missing, known)
+            return added | {"embed_status": f"bad row: {error}"}
+        if asked.sessions:
+            vectors = self._vectors.values([asked.question, *map(embedded_text, asked.sessions)])
+            added["similarities"] = (vectors[1:] @ vectors[0]).tolist()
+            added["session_tokens"] = self._tokens.sessions(asked.sessions)
+        return added
 
 
-def gather_missing(source: Path, texts: Path, vectors: VectorStore, limit: int | None) -> tuple[int, int]:
-    """Write the texts of ``source`` that have no vector, each once; how many, and how many have one."""
-    seen: set[bytes] = set()
-    missing = 0
-    with pq.ParquetWriter(texts, _TEXTS, compression="zstd") as writer:
-        for batch in read_batches(source, limit=limit):
-            new: dict[bytes, str] = {}
-            for row in batch.to_pylist():
-                with suppress(BadRow):
-                    asked = question_of(row, "stage 1")
-                    new |= {text_key(text): text for text in (asked.question, *map(embedded_text, asked.sessions))}
-            absent = vectors.missing(text for key, text in new.items() if key not in seen)
-            seen |= new.keys()
-            missing += len(absent)
-            writer.write_table(pa.table({"text": absent}, schema=_TEXTS))
-    return missing, len(seen) - missing
+# --- vectors and tokens of texts ------------------------------------------------------------------------------------
 
 
-def embedded(texts: Path, encoder: Encoder, given: argparse.Namespace) -> Iterator[tuple[list[str], Any]]:
-    """Batches of texts with their vectors, by workers on Ray, as they come."""
-    ray = connect(given)
-    cpus = 1 if given.gpus else max(1, (os.cpu_count() or 1) // given.workers)
-    blocks = -(-pq.read_metadata(texts).num_rows // given.batch_size)
-    found = ray.data.read_parquet(str(texts.absolute()), override_num_blocks=blocks).map_batches(
-        TextWorker, fn_constructor_args=(encoder,), batch_size=None, num_cpus=cpus, num_gpus=given.gpus or None,
-        compute=ray.data.ActorPoolStrategy(size=given.workers),
-    )
-    for batch in found.iter_batches(batch_size=None):
-        yield list(batch["text"]), np.stack(list(batch["vector"]))
+class VectorStore:
+    """Vectors of one model by text, in one sqlite file; processes and threads may share it."""
+
+    def __init__(self, folder: Path, encoder: Encoder) -> None:
+        name = encoder.name.replace("/", "-")
+        self.fingerprint, self._encoder = encoder.fingerprint, encoder
+        folder /= self.fingerprint if self.fingerprint.startswith(name) else f"{name}-{self.fingerprint}"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._base = sqlite3.connect(folder / "values.sqlite", timeout=60, check_same_thread=False)
+        with self._base:
+            self._base.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID")
+        self.close = self._base.close
+
+    def __len__(self) -> int:
+        return int(self._base.execute("SELECT COUNT(*) FROM vectors").fetchone()[0])
+
+    def missing(self, texts: Iterable[str]) -> list[str]:
+        """Those of ``texts`` that have no vector, each once."""
+        return [text for text in dict.fromkeys(texts) if not self._value(text)]
+
+    def add(self, texts: Sequence[str], vectors: Vectors) -> None:
+        """[texts, width]; they are on disk when this returns, and what is there already stays."""
+        rows = zip(map(_key, texts), map(bytes, vectors.astype("float32")), strict=True)
+        with self._base:
+            self._base.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
+
+    def values(self, texts: Sequence[str]) -> Vectors:
+        """[texts, width]; what is missing is computed."""
+        if missing := self.missing(texts):
+            self.add(missing, self._encoder.encode(missing))
+        return np.stack([np.frombuffer(self._value(text), "float32") for text in texts])
+
+    def _value(self, text: str) -> bytes:
+        found = self._base.execute("SELECT value FROM vectors WHERE key = ?", (_key(text),)).fetchone()
+        return found[0] if found else b""
 
 
-class TextWorker:
-    """In each worker process of Ray."""
+def _key(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16]
 
-    def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        return batch | {"vector": self._encoder.encode(list(batch["text"]))}
+class TokenCounter:
+    """Tokens of rendered sessions by one tokenizer."""
+
+    def __init__(self, tokenizer: str) -> None:
+        """``tokenizer``: a model's folder or id. Raises ConfigError."""
+        content = (local_folder(tokenizer, "--tokenizer", weights=False) / "tokenizer.json").read_bytes()
+        self.fingerprint = hashlib.sha256(content).hexdigest()[:16]
+        self._tokenizer = Tokenizer.from_buffer(content)
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._count = lru_cache(2**14)(self.count)
+
+    def sessions(self, sessions: Sequence[Session]) -> list[int]:
+        """What each adds to a history of them all: the session rendered, and the newline behind it.
+
+        Its number has as many digits as the history's last one, so that no number that it is shown under costs more.
+        """
+        number = 10 ** max(2, len(str(len(sessions) - 1))) - 1
+        return [self._count(f"{render_session(session, number)}\n") for session in sessions]
+
+    def count(self, text: str) -> int:
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 if __name__ == "__main__":

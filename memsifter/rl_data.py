@@ -37,7 +37,7 @@ the first n are an exact choice, and the next takes the place of one that turns 
 chosen at random, so that they are the same in every round.
 
 The prompt shows all gold sessions, and of the others the most similar to the question, as many as the budget takes
-(``sessions.packing``), in the order of time. What stands in the prompt is stored once beside the files::
+(``rewards.sessions``), in the order of time. What stands in the prompt is stored once beside the files::
 
     {"sessions": [[{"role": "user", "content": ...}], ...], "ids": [...], "dates": [...]}
 
@@ -62,7 +62,7 @@ import hashlib
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import islice
@@ -81,15 +81,13 @@ from ..config import Config
 from ..data.document_store import SHARED_STORE, DocumentWriter
 from ..data.eval_files import Manifest, locked_manifest, sha256_of
 from ..data.rows import BATCH_ROWS
+from ..rewards import sessions
 from ..rewards.ranking import anchor_score
-from ..sessions.packing import by_score
-from ..sessions.records import BadRow, HistoryQuestion, question_of
-from ..sessions.wording import Wording, load_wording
+from ..rewards.sessions import BadRow, HistoryQuestion, NoRoom, RankingPrompts
 from ..system.cli import one_line_errors, positive_number, run_main, whole_number
 from ..system.errors import MemAgentError, reason_of
 from ..system.files import scratch_folder
-from .files import EMBED, RANKING, Row, read_rows
-from .rank import Counted, NoRoom, ranking_prompt, room_for
+from .stages import EMBED, RANKING, Row, read_rows
 
 SUMMARY = "prepared.json"
 TASK = "rank_sessions"
@@ -99,8 +97,7 @@ ROWS_PER_FILE = 2000
 ANCHOR = 0.2
 BY_RANKING, BY_CHANCE = "by the last ranking", "at random"
 _GOLD_TOO_LARGE = "gold sessions exceed the budget"
-_TEXTS = pa.list_(pa.string())
-_NUMBERS = pa.list_(pa.int32())
+_TEXTS, _NUMBERS = pa.list_(pa.string()), pa.list_(pa.int32())
 SCHEMA = pa.schema([
     ("prompt", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
     ("label", pa.string()),
@@ -111,9 +108,6 @@ SCHEMA = pa.schema([
     ])),
 ])
 """Of all shards, so that hosts may read them as one file."""
-
-
-# --- recipe ----------------------------------------------------------------------------------------------------------
 
 
 class DataRecipe(BaseModel, extra="forbid"):
@@ -127,61 +121,19 @@ def read_recipe(path: Path) -> DataRecipe:
     """Raises MemAgentError: one line with the file, the place and what is expected there."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        sections = TypeAdapter(dict[str, DataRecipe]).validate_python({"": content} if "train" in content else content)
+        parts = TypeAdapter(dict[str, DataRecipe]).validate_python({"": content} if "train" in content else content)
     except (ValueError, TypeError, yaml.YAMLError) as error:
         raise MemAgentError(f"{path}: {reason_of(error)}") from None
-    found = {split: {name: count for section in sections.values() for name, count in getattr(section, split).items()
-                     if count} for split in ("train", "test")}
-    if not found["train"]:
+    recipe = DataRecipe()
+    for section in parts.values():
+        recipe.train |= {name: count for name, count in section.train.items() if count}
+        recipe.test |= {name: count for name, count in section.test.items() if count}
+    if not recipe.train:
         raise MemAgentError(f"{path}: no data set to train; expected one under memory_datasets.train, say")
-    return DataRecipe(**found)
+    return recipe
 
 
-# --- one row ---------------------------------------------------------------------------------------------------------
-
-
-class Unusable(ValueError):
-    """A question that no row can be made of; the message is the reason, by which such questions are counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prompting:
-    """How prompts are made, for all rows alike."""
-
-    wording: Wording
-    count: Callable[[str], int]
-    """Tokens of a text for the model that is trained."""
-    limit: int
-    """Tokens of a whole prompt."""
-
-
-def rank_row(
-    dataset: str, asked: HistoryQuestion, similarities: Sequence[float | None], tokens: Any, prompting: Prompting
-) -> tuple[Row, str]:
-    """The row of a usable question, without its ``history_id``, and the document that this is to name.
-
-    ``similarities`` and ``tokens`` are by session. Raises Unusable.
-    """
-    gold = asked.gold_positions
-    order = [*gold, *(position for position in by_score(similarities) if position not in gold)]
-    try:
-        prompt, shown, tokens = ranking_prompt(asked, order, tokens, needed=gold, limit=prompting.limit,
-                                               wording=prompting.wording, count=prompting.count)
-    except NoRoom:
-        raise Unusable(_GOLD_TOO_LARGE) from None
-    sessions = [asked.sessions[position] for position in shown]
-    talks = [[{"role": turn.role, "content": turn.content} for turn in session.turns] for session in sessions]
-    history = orjson.dumps({"sessions": talks, "ids": [s.id for s in sessions], "dates": [s.date for s in sessions]})
-    metadata = {
-        "task": TASK, "id": f"{dataset}/{asked.id}", "dataset": dataset, "shown": len(shown),
-        "gold": [number for number, position in enumerate(shown) if position in gold],
-        "question": asked.question, "question_date": asked.date, "language": asked.language.value,
-        "answers": list(asked.answers), "options": list(asked.options),
-        "session_tokens": [tokens[position] for position in shown]}
-    return {"prompt": [{"role": "user", "content": prompt}], "label": "", "metadata": metadata}, history.decode()
-
-
-# --- which rows ------------------------------------------------------------------------------------------------------
+# --- rows of one file ------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -217,7 +169,7 @@ def find_parts(recipe: DataRecipe, folders: Sequence[Path]) -> Iterator[Part]:
             yield Part(dataset, split, wanted, BY_RANKING if by_ranking else BY_CHANCE, path)
 
 
-def usable_rows(part: Part, prompting: Prompting, tested: set[object], seed: int) -> list[int]:
+def usable_rows(part: Part, prompts: RankingPrompts, tested: set[object], seed: int) -> list[int]:
     """The numbers of the rows that can be taken, first those to take first.
 
     ``tested`` has every test question, taken or not, by data set and id and by text.
@@ -227,78 +179,105 @@ def usable_rows(part: Part, prompting: Prompting, tested: set[object], seed: int
     for number, row in enumerate(read_rows(part.path)):
         part.rows += 1
         try:
-            asked = question_of(row, str(part.path), number)
-            if asked.id in seen:
-                raise Unusable("id repeated")
-            keys = {(part.dataset, asked.id), " ".join(asked.question.casefold().split())}
-            if part.split == "train" and tested & keys:
-                raise Unusable("in a test file")
-            seen.add(asked.id)
-            if part.split == "test":
-                tested |= keys
-            _check(asked, row, prompting)
+            asked = sessions.question_of(row, str(part.path), number)
         except BadRow:
             part.left_out["bad row"] += 1
-        except Unusable as why:
-            part.left_out[str(why)] += 1
-        else:
-            digest = hashlib.sha256(f"{seed}/{part.dataset}/{asked.id}".encode()).hexdigest()
-            found.append((-priority(asked, row) if part.sampling == BY_RANKING else 0.0, digest, number))
+            continue
+        keys = {(part.dataset, asked.id), " ".join(asked.question.casefold().split())}
+        gold, sizes = asked.gold_positions, prompts.sizes(asked)
+        reasons = {
+            "id repeated": asked.id in seen, "in a test file": part.split == "train" and tested & keys,
+            "no sessions": not asked.sessions, "no gold session": not gold,
+            _GOLD_TOO_LARGE: sum(sizes[position] for position in gold) > prompts.room(asked),
+            "no similarities": len(row.get("similarities") or ()) != len(asked.sessions),
+        }
+        seen.add(asked.id)
+        tested |= keys if part.split == "test" else set()
+        if reason := next((reason for reason, holds in reasons.items() if holds), ""):
+            part.left_out[reason] += 1
+            continue
+        first = -priority(asked, row) if part.sampling == BY_RANKING else 0.0
+        found.append((first, hashlib.sha256(f"{seed}/{part.dataset}/{asked.id}".encode()).hexdigest(), number))
     return [number for _, _, number in sorted(found)]
-
-
-def _check(asked: HistoryQuestion, row: Row, prompting: Prompting) -> None:
-    """Raises Unusable."""
-    if not asked.sessions:
-        raise Unusable("no sessions")
-    if not asked.gold:
-        raise Unusable("no gold session")
-    tokens = Counted(asked, prompting.count)
-    room = room_for(asked, prompting.limit, prompting.wording, prompting.count)
-    if sum(tokens[position] for position in asked.gold_positions) > room:
-        raise Unusable(_GOLD_TOO_LARGE)
-    if len(row.get("similarities") or ()) != len(asked.sessions):
-        raise Unusable("no similarities")
 
 
 def priority(asked: HistoryQuestion, row: Row) -> float:
     """By the last ranking; by the order of similarity, which is used in its place, where it names nothing."""
     named = list(dict.fromkeys(row.get("haystack_session_gen_rankings") or ()))
-    return 1 - abs(anchor_score(named or by_score(row["similarities"]), asked.gold_positions) - ANCHOR)
+    return 1 - abs(anchor_score(named or sessions.by_score(row["similarities"]), asked.gold_positions) - ANCHOR)
 
 
-def made_rows(part: Part, order: Sequence[int], prompting: Prompting) -> Iterator[tuple[Row, str]]:
+def made_rows(part: Part, order: Sequence[int], prompts: RankingPrompts) -> Iterator[tuple[Row, str]]:
     """The rows and documents that are wanted, the first of ``order``, in the file's order.
 
     One whose whole prompt, counted at last, leaves no room for its gold is left out, and counted so; the next of
     ``order`` takes its place, for which the file is read once more.
     """
     waiting = iter(order)
-    while numbers := frozenset(islice(waiting, part.wanted - part.chosen)):
+    while numbers := {*islice(waiting, part.wanted - part.chosen)}:
         for number, row in enumerate(read_rows(part.path)):
-            if number not in numbers:
-                continue
-            asked = question_of(row, str(part.path), number)
-            tokens = row.get("session_tokens") or ()  # as stage 1 counted them
-            if len(tokens) != len(asked.sessions):
-                tokens = Counted(asked, prompting.count)
-            try:
-                made = rank_row(part.dataset, asked, row["similarities"], tokens, prompting)
-            except Unusable as why:
-                part.left_out[str(why)] += 1
-                continue
-            part.chosen += 1
-            yield made
+            if number in numbers:
+                try:
+                    made = rank_row(part.dataset, sessions.question_of(row, str(part.path), number), row, prompts)
+                except NoRoom:
+                    part.left_out[_GOLD_TOO_LARGE] += 1
+                else:
+                    part.chosen += 1
+                    yield made
+
+
+def rank_row(dataset: str, asked: HistoryQuestion, row: Row, prompts: RankingPrompts) -> tuple[Row, str]:
+    """The row of a usable question, without its ``history_id``, and the document that this is to name.
+
+    ``row`` is of stage 1. Raises NoRoom.
+    """
+    gold = asked.gold_positions
+    order = [*gold, *(position for position in sessions.by_score(row["similarities"]) if position not in gold)]
+    counted = row.get("session_tokens") or ()  # by stage 1
+    prompt, shown, tokens = prompts.fill(
+        asked, order, counted if len(counted) == len(asked.sessions) else prompts.sizes(asked), needed=gold)
+    told = [asked.sessions[position] for position in shown]
+    history = orjson.dumps({"sessions": sessions.talks_of(told), "ids": [session.id for session in told],
+                            "dates": [session.date for session in told]})
+    metadata = {
+        "task": TASK, "id": f"{dataset}/{asked.id}", "dataset": dataset, "shown": len(shown),
+        "gold": [number for number, position in enumerate(shown) if position in gold],
+        "question": asked.question, "question_date": asked.date, "language": asked.language.value,
+        "answers": list(asked.answers), "options": list(asked.options),
+        "session_tokens": [tokens[position] for position in shown]}
+    return {"prompt": [{"role": "user", "content": prompt}], "label": "", "metadata": metadata}, history.decode()
 
 
 # --- the files -------------------------------------------------------------------------------------------------------
 
 
-def write_rows(rows: Dataset, file: BinaryIO) -> None:
-    """One parquet file, in groups that a host may read a row out of."""
-    with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
-        for group in rows.with_format("arrow").iter(BATCH_ROWS):
-            writer.write_table(group.combine_chunks())
+def write_files(manifest: Manifest, source: Row, parts: Sequence[Part], prompts: RankingPrompts, seed: int) -> None:
+    tested: set[object] = set()
+    with scratch_folder(".rows-", manifest.folder) as scratch, DocumentWriter(manifest.folder / SHARED_STORE) as store:
+        with pa.ipc.new_stream(scratch / "rows.arrow", SCHEMA) as spool:
+            for part in parts:
+                for row, history in made_rows(part, usable_rows(part, prompts, tested, seed), prompts):
+                    row["metadata"]["history_id"] = store.add(history)
+                    spool.write_table(pa.Table.from_pylist([row], SCHEMA))
+        rows, lines = Dataset.from_file(str(scratch / "rows.arrow")), [part.line() for part in parts]
+        tests, files = 0, {}
+        for part in parts:  # the test's come first
+            if part.split == "test" and part.chosen:
+                files[f"eval_{part.dataset}.json"] = rows.select(range(tests, tests + part.chosen))
+                tests += part.chosen
+        if len(rows) == tests:
+            raise MemAgentError("no row to train; " + "; ".join(lines))
+        shards = shards_of(rows.select(range(tests, len(rows))), seed)
+        files |= {f"train_{number}.parquet": shard for number, shard in enumerate(shards)}
+        files |= {"test.parquet": rows.select(range(tests))} if tests else {}
+        for name, content in files.items():
+            with manifest.draft(name, source) as out:
+                (write_rows if name.endswith(".parquet") else write_evaluation)(content, out)
+    counts = [{name: value for name, value in vars(part).items() if name != "path"} for part in parts]
+    summary = {"train": len(rows) - tests, "test": tests, "shards": len(shards), "files": sorted(files),
+               "lines": lines, "datasets": counts}
+    with manifest.draft(SUMMARY, source) as out:
+        out.write(orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def shards_of(rows: Dataset, seed: int) -> list[Dataset]:
@@ -310,49 +289,24 @@ def shards_of(rows: Dataset, seed: int) -> list[Dataset]:
     return [rows.select(order[bounds[shard]:bounds[shard + 1]]) for shard in range(count)]
 
 
+def write_rows(rows: Dataset, file: BinaryIO) -> None:
+    """One parquet file, in groups that a host may read a row out of."""
+    with pq.ParquetWriter(file, SCHEMA, compression="zstd") as writer:
+        for group in rows.with_format("arrow").iter(BATCH_ROWS):
+            writer.write_table(group.combine_chunks())
+
+
 def write_evaluation(rows: Dataset, file: BinaryIO) -> None:
     """Entries of ``eval_<dataset>.json`` (``evaluation.questions``): an answer is the numbers of the gold sessions,
     and no stored history is needed.
     """
     entries = []
     for row in rows:
-        id, text = row["metadata"]["id"], row["prompt"][0]["content"]
         own = {name: value for name, value in row["metadata"].items() if name not in ("task", "id", "history_id")}
-        answers = [",".join(map(str, own["gold"]))]
-        entries.append(orjson.dumps({"index": id, "task": TASK, "input": text, "answers": answers, "metadata": own}))
+        entries.append(orjson.dumps({
+            "index": row["metadata"]["id"], "task": TASK, "input": row["prompt"][0]["content"],
+            "answers": [",".join(map(str, own["gold"]))], "metadata": own}))
     file.write(b"[\n" + b",\n".join(entries) + b"\n]\n")
-
-
-def write_files(manifest: Manifest, source: Row, parts: Sequence[Part], prompting: Prompting, seed: int) -> None:
-    tested: set[object] = set()
-    with scratch_folder(".rows-", manifest.folder) as scratch, DocumentWriter(manifest.folder / SHARED_STORE) as store:
-        with pa.ipc.new_stream(scratch / "rows.arrow", SCHEMA) as spool:
-            for part in parts:  # the test's come first
-                order = usable_rows(part, prompting, tested, seed)
-                for row, history in made_rows(part, order, prompting):
-                    row["metadata"]["history_id"] = store.add(history)
-                    spool.write_table(pa.Table.from_pylist([row], SCHEMA))
-        rows = Dataset.from_file(str(scratch / "rows.arrow"))
-        tests = sum(part.chosen for part in parts if part.split == "test")
-        lines = [part.line() for part in parts]
-        if len(rows) == tests:
-            raise MemAgentError("no row to train; " + "; ".join(lines))
-        shards = shards_of(rows.select(range(tests, len(rows))), seed)
-        files = {f"train_{number}.parquet": shard for number, shard in enumerate(shards)}
-        files |= {"test.parquet": rows.select(range(tests))} if tests else {}
-        first = 0
-        for part in parts:
-            if part.split == "test" and part.chosen:
-                files[f"eval_{part.dataset}.json"] = rows.select(range(first, first + part.chosen))
-                first += part.chosen
-        for name, content in files.items():
-            with manifest.draft(name, source) as out:
-                (write_rows if name.endswith(".parquet") else write_evaluation)(content, out)
-    counts = [{name: value for name, value in vars(part).items() if name != "path"} for part in parts]
-    summary = {"train": len(rows) - tests, "test": tests, "shards": len(shards), "files": sorted(files),
-               "lines": lines, "datasets": counts}
-    with manifest.draft(SUMMARY, source) as out:
-        out.write(orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -360,7 +314,6 @@ def write_files(manifest: Manifest, source: Row, parts: Sequence[Part], promptin
 
 @one_line_errors("files that are there stay as they are", codes={MemAgentError: 2, OSError: 2})
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="mem-agent prepare-rl-data", description="The data of a round of training.")
     add = parser.add_argument
     add("--recipe", type=Path, **from_variable("DATA_RECIPE"), help="YAML: data sets with numbers of questions")
@@ -374,23 +327,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--seed", type=whole_number, default=42, help="of choices and order (42)")
     given = parser.parse_args(argv)
     disable_progress_bars()
-    recipe = read_recipe(given.recipe)
+    recipe, wording = read_recipe(given.recipe), sessions.load_wording(given.prompts)
     parts = list(find_parts(recipe, given.data_dirs))
     local = Path(given.tokenizer)
     folder = local if local.is_dir() else local_folder(given.tokenizer, "--tokenizer", weights=False)
     source = {  # what decides every byte of the files
         "kind": "rl_train_data", "recipe": recipe.model_dump(), "seed": given.seed,
-        "prompt_tokens": given.max_prompt_tokens, "tokenizer": tokenizer_hash(folder),
-        "wording": load_wording(given.prompts).digest,
+        "prompt_tokens": given.max_prompt_tokens, "tokenizer": tokenizer_hash(folder), "wording": wording.digest,
         "inputs": {f"{part.dataset}/{part.split}": [part.path.parent.name, part.path.name, sha256_of(part.path)]
                    for part in parts}}
     vocabulary = load_vocabulary(folder, Config.from_env().trust_remote_code)
-    prompting = Prompting(load_wording(given.prompts), lambda text: len(vocabulary.encode_text(text)),
-                          given.max_prompt_tokens)
+    prompts = RankingPrompts(wording, lambda text: len(vocabulary.encode_text(text)), given.max_prompt_tokens)
     with locked_manifest(given.output_dir / "rl_train_data" / given.version) as manifest:
         if not manifest.has(SUMMARY, source):
-            write_files(manifest, source, parts, prompting, given.seed)
-    summary = orjson.loads((manifest.folder / SUMMARY).read_bytes())
+            write_files(manifest, source, parts, prompts, given.seed)
+        summary = orjson.loads((manifest.folder / SUMMARY).read_bytes())
     print(*summary["lines"], sep="\n")
     print(f"{manifest.folder}: {summary['train']} rows in {summary['shards']} shards, {summary['test']} to test")
     return 0

@@ -10,7 +10,7 @@
         sifter.rank("Where do I live?", k=3)      # best first: id, session, score, by
         sifter.answer("Where do I live?").text    # "Lyon"
 
-The folder holds ``sessions.sqlite`` and the vectors of its texts (``vectors.py``), so it opens again whenever it was
+The folder holds ``sessions.sqlite`` and the vectors of its texts (``embed.py``), so it opens again whenever it was
 killed; what a kill left without a vector gets one later.
 
 What models are shown is what they were shown in training and are shown by the stages: same renderer, wording, packing.
@@ -28,10 +28,10 @@ import hashlib
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -39,14 +39,11 @@ import orjson
 
 from ..config import ConfigError
 from ..hooks.chat_model import ChatClient, ChatFailed, ChatSettings
+from ..rewards import sessions as history
 from ..rewards.intrinsic.encoder import encoder_folder, make_encoder
-from ..sessions.packing import by_score, pack
-from ..sessions.ranking import answer_of, completed, lenient_ranking
-from ..sessions.records import HistoryQuestion, Language, Session, Turn, language_of
-from ..sessions.wording import embedded_text, load_wording, render_history
+from ..rewards.sessions import HistoryQuestion, Language, NoRoom, RankingPrompts, Session, Turn
 from ..system.files import folder_lock
-from .rank import NoRoom, ranking_prompt
-from .vectors import TokenCounter, VectorStore
+from .embed import TokenCounter, VectorStore
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -96,41 +93,37 @@ class Sifter:
             rank_tokens: of the ranker's prompt; the most similar sessions that fit are ranked.
             input_tokens: of the sessions that the chat model is shown.
             tokenizer: folder or id of the one that tokens are counted by; the embedding model's own unless set.
-            prompts: YAML file with another wording (``sessions/wording.yaml``).
+            prompts: YAML file with another wording (``rewards/wording.yaml``).
 
         Raises:
             ConfigError: a model, tokenizer or wording cannot be had.
             MemAgentError: another process has the folder open.
         """
-        self._wording, self._language = load_wording(prompts), Language(language) if language else None
-        self._rank_tokens, self._input_tokens = rank_tokens, input_tokens
         name, path = embedding_model, embedding_model_path
         encoder = make_encoder(name, "embedding_model", path=path, length=512, device=device)
-        counted_by = tokenizer or str(encoder_folder(path or name, "embedding_model"))
-        with ExitStack() as opened:
-            busy = "another process has it open; close that, or use another folder"
-            opened.enter_context(folder_lock(Path(folder), busy=busy, name=".sessions.lock"))
-            self._vectors = opened.enter_context(closing(VectorStore(Path(folder) / "vectors", encoder)))
-            self._counter = opened.enter_context(closing(TokenCounter(Path(folder) / "vectors", counted_by)))
-            base = sqlite3.connect(Path(folder) / "sessions.sqlite", check_same_thread=False)
-            self._base = opened.enter_context(closing(base))
-            self._held: ExitStack | None = opened.pop_all()
-        columns = "place INTEGER PRIMARY KEY, id TEXT UNIQUE, date TEXT, turns TEXT"
-        self._base.execute(f"CREATE TABLE IF NOT EXISTS sessions ({columns})")
-        rows = self._base.execute("SELECT id, date, turns FROM sessions ORDER BY place")
-        self._sessions = {id: Session(id, tuple(Turn(*turn) for turn in orjson.loads(turns)), date)
-                          for id, date, turns in rows}
+        self._counter = TokenCounter(tokenizer or str(encoder_folder(path or name, "embedding_model")))
+        self._language, self._input_tokens = Language(language) if language else None, input_tokens
+        self._prompts = RankingPrompts(history.load_wording(prompts), self._counter.count, rank_tokens)
         self._ranker = ChatClient(ranker) if isinstance(ranker, ChatSettings) else ranker
         self._chat = ChatClient(chat) if isinstance(chat, ChatSettings) else chat
-        self._lock = threading.RLock()
+        self._held = ExitStack()
+        busy = "another process has it open; close that, or use another folder"
+        self._held.enter_context(folder_lock(Path(folder), busy=busy, name=".sessions.lock"))
+        self._vectors = self._held.enter_context(closing(VectorStore(Path(folder) / "vectors", encoder)))
+        base = sqlite3.connect(Path(folder) / "sessions.sqlite", check_same_thread=False)
+        self._base = self._held.enter_context(closing(base))
+        columns = "place INTEGER PRIMARY KEY, id TEXT UNIQUE, date TEXT, turns TEXT"
+        base.execute(f"CREATE TABLE IF NOT EXISTS sessions ({columns})")
+        self._sessions = {id: Session(id, tuple(Turn(*turn) for turn in orjson.loads(turns)), date) for id, date, turns
+                          in base.execute("SELECT id, date, turns FROM sessions ORDER BY place")}
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="sifter", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="sifter", daemon=True)
+        self._thread.start()
 
     @property
     def sessions(self) -> list[Session]:
         """All, in the order of time."""
-        with self._lock:
-            return list(self._sessions.values())
+        return list(self._sessions.values())
 
     def add_session(self, turns: Iterable[Turn | Mapping[str, str]], date: str = "", id: str | None = None) -> str:
         """Keep a session, on disk when this returns, and give its id; the same one again changes nothing.
@@ -141,21 +134,19 @@ class Sifter:
             id: else one made from what was said and when.
 
         Raises:
-            ConfigError: no turns, another session has this id, or the Sifter is closed.
+            ConfigError: no turns, or another session has this id.
         """
         said = tuple(turn if isinstance(turn, Turn) else Turn(turn["role"], turn["content"]) for turn in turns)
         if not said:
             raise ConfigError("a session needs a turn: {'role': 'user', 'content': ...}")
         texts = [[turn.role, turn.content] for turn in said]
-        own_id = hashlib.sha256(orjson.dumps([date, *texts])).hexdigest()[:16]
-        session = Session(id or own_id, said, date)
-        with self._opened():
-            if self._sessions.setdefault(session.id, session) != session:
-                raise ConfigError(f"another session has the id {session.id!r}; give each its own")
-            with self._base:
-                self._base.execute("INSERT OR IGNORE INTO sessions (id, date, turns) VALUES (?, ?, ?)",
-                                   (session.id, date, orjson.dumps(texts).decode()))
-            self._vectors.values([embedded_text(session)])
+        session = Session(id or hashlib.sha256(orjson.dumps([date, *texts])).hexdigest()[:16], said, date)
+        if self._sessions.setdefault(session.id, session) != session:
+            raise ConfigError(f"another session has the id {session.id!r}; give each its own")
+        with self._base:
+            self._base.execute("INSERT OR IGNORE INTO sessions (id, date, turns) VALUES (?, ?, ?)",
+                               (session.id, date, orjson.dumps(texts).decode()))
+        self._vectors.values([history.embedded_text(session)])
         return session.id
 
     async def add_session_async(
@@ -165,8 +156,11 @@ class Sifter:
         return await asyncio.to_thread(self.add_session, turns, date, id)
 
     def rank(self, question: str, k: int = 10, *, date: str = "") -> list[Ranked]:
-        """The ``k`` best sessions, best first; ``date`` is when the question is asked. Raises ConfigError."""
-        return asyncio.run(self.rank_async(question, k, date=date))
+        """The ``k`` best sessions, best first; ``date`` is when the question is asked."""
+        return self._begin(self._best(question, k, date)).result()[1]
+
+    async def rank_async(self, question: str, k: int = 10, *, date: str = "") -> list[Ranked]:
+        return (await asyncio.wrap_future(self._begin(self._best(question, k, date))))[1]
 
     def answer(self, question: str, k: int = 10, *, date: str = "") -> Answer:
         """An answer from the ``k`` best sessions that fit ``input_tokens``.
@@ -175,83 +169,57 @@ class Sifter:
             ConfigError: there is no chat model.
             ChatFailed: it did not answer.
         """
-        return asyncio.run(self.answer_async(question, k, date=date))
-
-    async def rank_async(self, question: str, k: int = 10, *, date: str = "") -> list[Ranked]:
-        return list((await self._in_own_loop(partial(self._best, question, k, date)))[1])
+        return self._begin(self._answer(question, k, date)).result()
 
     async def answer_async(self, question: str, k: int = 10, *, date: str = "") -> Answer:
-        return await self._in_own_loop(partial(self._answer, question, k, date))
+        return await asyncio.wrap_future(self._begin(self._answer(question, k, date)))
 
-    async def _in_own_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        with self._opened():
-            begun = asyncio.run_coroutine_threadsafe(work(), self._loop)
-        return await asyncio.wrap_future(begun)
+    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _answer(self, question: str, k: int, date: str) -> Answer:
         if self._chat is None:
             raise ConfigError("no chat model is set; give Sifter(chat=ChatSettings(url=..., model=...))")
         asked, best, tokens = await self._best(question, k, date)
         places = {session.id: place for place, session in enumerate(asked.sessions)}
-        packed = pack([places[one.id] for one in best], tokens, self._input_tokens)
+        packed = history.pack([places[one.id] for one in best], tokens, self._input_tokens)
         shown = [asked.sessions[place] for place in packed.shown]
-        prompt = self._wording.chat_prompt(question, render_history(shown), asked.language, date)
+        prompt = self._prompts.wording.chat_prompt(question, history.render_history(shown), asked.language, date)
         reply = await self._chat.ask([{"role": "user", "content": prompt}])
-        return Answer(answer_of(reply), reply, tuple(session.id for session in shown), best, packed.tokens)
+        ids = tuple(session.id for session in shown)
+        return Answer(history.answer_of(reply), reply, ids, tuple(best), packed.tokens)
 
-    async def _best(self, question: str, k: int, date: str) -> tuple[HistoryQuestion, tuple[Ranked, ...], list[int]]:
+    async def _best(self, question: str, k: int, date: str) -> tuple[HistoryQuestion, list[Ranked], list[int]]:
         """The question with its history, the best sessions, and the tokens of all."""
-        asked, scores, tokens = await asyncio.to_thread(self._asked, question, date)
-        named = await self._named(asked, scores, tokens)
-        best = tuple(
-            Ranked(asked.sessions[n].id, asked.sessions[n], scores[n], "ranking" if n in named else "similarity")
-            for n in completed(named, by_score(scores))[:k]
-        )
-        return asked, best, tokens
-
-    def _asked(self, question: str, date: str) -> tuple[HistoryQuestion, list[float], list[int]]:
-        """The question about all sessions, their similarities and their tokens."""
-        with self._opened():
-            sessions = tuple(self._sessions.values())
-            language = self._language or language_of(question)
-            asked = HistoryQuestion("", question.strip(), (), sessions, date=date, language=language)
-            if not sessions:
-                return asked, [], []
-            vectors = self._vectors.values([asked.question, *map(embedded_text, sessions)])
-            return asked, (vectors[1:] @ vectors[0]).tolist(), self._counter.sessions(sessions)
-
-    async def _named(self, asked: HistoryQuestion, scores: list[float], tokens: list[int]) -> list[int]:
-        """Positions that the ranker names, best first; none without one, or where it fails, which is logged."""
-        if self._ranker is None or not asked.sessions:
-            return []
-        try:
-            text, shown, _ = await asyncio.to_thread(
-                ranking_prompt, asked, by_score(scores), tokens, limit=self._rank_tokens, wording=self._wording,
-                count=self._counter.count)
-            reply = await self._ranker.ask([{"role": "user", "content": text}])
-        except (ChatFailed, NoRoom) as failed:
-            _log.warning("ranked by similarity: %s", failed)
-            return []
-        return [shown[number] for number in lenient_ranking(reply, len(shown))]
+        asked = HistoryQuestion("", question.strip(), (), tuple(self.sessions), date=date,
+                                language=self._language or history.language_of(question))
+        if not asked.sessions:
+            return asked, [], []
+        texts = [asked.question, *map(history.embedded_text, asked.sessions)]
+        vectors = await asyncio.to_thread(self._vectors.values, texts)
+        scores, tokens = (vectors[1:] @ vectors[0]).tolist(), self._counter.sessions(asked.sessions)
+        named: list[int] = []
+        if self._ranker is not None:
+            try:
+                text, shown, _ = await asyncio.to_thread(self._prompts.fill, asked, history.by_score(scores), tokens)
+                reply = await self._ranker.ask([{"role": "user", "content": text}])
+                named = [shown[number] for number in history.lenient_ranking(reply, len(shown))]
+            except (ChatFailed, NoRoom) as failed:
+                _log.warning("ranked by similarity: %s", failed)
+        order = history.completed(named, history.by_score(scores))[:k]
+        return asked, [Ranked(asked.sessions[n].id, asked.sessions[n], scores[n],
+                              "ranking" if n in named else "similarity") for n in order], tokens
 
     def close(self) -> None:
         """All connections and files; the folder may be opened elsewhere then."""
-        with self._lock:
-            held, self._held = self._held, None
-        if held:
+        if not self._loop.is_closed():
             for client in (self._ranker, self._chat):
                 if isinstance(client, ChatClient):
-                    asyncio.run_coroutine_threadsafe(client.close(), self._loop).result()
+                    self._begin(client.close()).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
-            held.close()
-
-    @contextmanager
-    def _opened(self) -> Iterator[None]:
-        """One thread at a time. Raises ConfigError."""
-        with self._lock:
-            if self._held is None:
-                raise ConfigError("the Sifter is closed; open its folder again with Sifter(...)")
-            yield
+            self._thread.join()
+            self._loop.close()
+            self._held.close()
 
     def __enter__(self) -> Sifter:
         return self

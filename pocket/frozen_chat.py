@@ -2,10 +2,10 @@
 
     python -m mem_agent.pocket.frozen_chat --port 8631
 
-``POST /v1/chat/completions`` (OpenAI's) with a history and a question as ``sessions/`` words them. It answers with
-what the last of the sessions shown says about that person and kind; ``unknown`` where none does. So of the task's
-histories it is right exactly when the gold session is among those shown, since every earlier statement says otherwise.
-Nothing else plays a part: equal messages get equal answers.
+``POST /v1/chat/completions`` (OpenAI's) with a history and a question as ``rewards/sessions.py`` words them. It
+answers with what the last of the sessions shown says about that person and kind; ``unknown`` where none does. So of
+the task's histories it is right exactly when the gold session is among those shown, since every earlier statement
+says otherwise. Nothing else plays a part: equal messages get equal answers.
 """
 
 from __future__ import annotations

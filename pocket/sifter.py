@@ -29,8 +29,7 @@ from typing import Any
 import orjson
 
 from ..data.document_store import document_id
-from ..sessions.records import Language, Session, Turn
-from ..sessions.wording import load_wording, render_history
+from ..rewards.sessions import Language, Session, Turn, load_wording, render_history
 from .task import NAMES, THINGS
 
 PROMPTS = Path(__file__).with_name("sifter.yaml")

@@ -6,18 +6,17 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from ..memsifter.table import ANSWERS, HEADINGS, MAIN, RETRIEVAL, TITLES, Line, SifterScores, table_of, versus_table
+from ..memsifter.table import ANSWERS, MAIN, RETRIEVAL, TITLES, Line, SifterScores, table_of
 from .plots import COLOURS, Draw, Plot, bars, plot
 from .tables import Table, shorten
 
 _NOTES = {
     RETRIEVAL: "Percent, with 95% intervals over the n questions that have gold sessions. A ranking that failed "
                "stands as the order of similarity. valid: replies that name sessions by the rules. kept: gold "
-               "sessions that the pre-filter left; kept all: questions of which it left every one.",
+               "sessions that the pre-filter left.",
     ANSWERS: "Percent, with 95% intervals over the n questions that have an answer. An answer that failed is wrong. "
              "F1 and EM see digits, and words of Chinese.",
 }
-_AGAINST = "Points, over the questions of both; p of a test that flips the signs of differences."
 Found = Sequence[tuple[str, SifterScores]]
 
 
@@ -27,26 +26,23 @@ def sifter_tables(found: Found) -> list[Table]:
     tables = []
     for label, scores in found:
         ending = f", {shorten(label)}" if len(found) > 1 else ""
-        made = [(TITLES[measure] + by_type, table_of(lines), note) for measure, note in _NOTES.items()
-                for kinds, by_type in ((False, ""), (True, ", by type of question"))
-                if (lines := _lines(scores, measure, kinds))]
-        if scores.versus:
-            made.append(("Against the first method", versus_table(scores.versus), _AGAINST))
+        made = [(TITLES[measure], table_of(lines), note) for measure, note in _NOTES.items()
+                if (lines := _lines(scores, measure))]
         tables += [Table(title + ending, header, [[cell.replace(" [", "\n[") for cell in row] for row in rows], note)
                    for title, (header, rows), note in made]
     return tables
 
 
-def _lines(scores: SifterScores, measure: str, kinds: bool) -> list[Line]:
-    return [line for line in scores.lines if line.measure == measure and bool(line.kind) == kinds]
+def _lines(scores: SifterScores, measure: str) -> list[Line]:
+    return [line for line in scores.lines if line.measure == measure]
 
 
 def sifter_plot(found: Found) -> list[Plot]:
     """Each method's main score on each data set, with intervals: sessions found left, answers right."""
-    shown = {measure: [line for _, scores in found for line in _lines(scores, measure, kinds=False)
+    shown = {measure: [line for _, scores in found for line in _lines(scores, measure)
                        if MAIN[measure] in line.scores] for measure in _NOTES}
     shown = {measure: lines for measure, lines in shown.items() if lines}
-    names = " and ".join(HEADINGS[MAIN[measure]] for measure in shown)
+    names = " and ".join(MAIN[measure] for measure in shown)
     tallest = max(map(len, shown.values()), default=0)
     return plot("sifter", "Sessions found and questions answered",
                 f"{names} of every method, in percent, with 95% intervals over questions.",
@@ -65,6 +61,6 @@ def _methods(measure: str, lines: Sequence[Line]) -> Draw:
                  for line in lines)
         axis.set_yticks(range(len(lines)), list(names), fontsize=7)
         axis.invert_yaxis()
-        axis.set(title=TITLES[measure], xlabel=f"{HEADINGS[MAIN[measure]]}, percent", xlim=(-2, 102))
+        axis.set(title=TITLES[measure], xlabel=f"{MAIN[measure]}, percent", xlim=(-2, 102))
 
     return draw

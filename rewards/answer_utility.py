@@ -30,9 +30,9 @@ worst valid ranking is worth more, and breaking the form never pays. (Released: 
 that harms; alpha, beta and steps are not published.)
 
 What the chat model is shown is what inference shows it: the first k sessions of the ranking, packed to a budget, in
-the order of time (``sessions/``). So a request depends only on the set of sessions. Siblings share the answer to each
-set that they have in common, the empty one included, even while it is being computed; their order changes no reward.
-Requests have seeds of their own by row and set.
+the order of time (``sessions.py``). So a request depends only on the set of sessions. Siblings share the answer to
+each set that they have in common, the empty one included, even while it is being computed; their order changes no
+reward. Requests have seeds of their own by row and set.
 
 State: the number of rollouts that were scored, from which alpha and beta follow. All siblings use the weights in force
 when the first of them was scored.
@@ -56,13 +56,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import yaml
 from pydantic import Field
 
-from ..sessions.packing import pack
-from ..sessions.ranking import BadRanking, after_thinking, answer_of, strict_ranking
-from ..sessions.records import Session
-from ..sessions.wording import Wording, render_history
 from ..system.concurrency import gather_or_cancel
 from .ranking import RankedRow, read_history, read_row
 from .reward import Answered, Parts, Reward, RewardSettings
+from .sessions import BadRanking, Session, Wording, after_thinking, answer_of, pack, render_history, strict_ranking
 from .text_f1 import answer_f1, choice_score
 
 Weight = Annotated[float, Field(ge=0, le=1e6)]
@@ -91,7 +88,7 @@ class AnswerUtilitySettings(RewardSettings):
     """Tokens of the sessions that it is shown."""
     concurrency: Annotated[int, Field(ge=1)] = 32
     prompts: str = ""
-    """A YAML file with other prompts (``sessions/wording.yaml``)."""
+    """A YAML file with other prompts (``rewards/wording.yaml``)."""
 
     def __post_init__(self) -> None:
         tiers = read_tiers(self.tiers)

@@ -41,7 +41,7 @@ from typing import Annotated, Any
 import orjson
 from pydantic import Field, TypeAdapter, ValidationError
 
-from ..sessions.records import BadRow, Language, Session, Turn
+from .sessions import BadRow, Language, Session, Turn
 from .text_f1 import MOST_OPTIONS
 
 Names = Sequence[Hashable]

@@ -6,7 +6,7 @@ r"""``TASK=rank_sessions``: which sessions of a history a question needs; the re
 The prompt is a chat message (``AGENT=chat``) and shows the sessions itself, so there is no document. A row has
 ``shown``, their number, and ``gold``, the numbers of those that hold the answer, in its metadata.
 
-Training reads a reply strictly (``sessions/ranking.py``): what is no valid ranking is worth -1 and nothing
+Training reads a reply strictly (``rewards/sessions.py``): what is no valid ranking is worth -1 and nothing
 else, and is charged for length as the longest reply, so it is worth less than any valid one. Evaluation measures what
 can be used of a reply, as inference uses it, and tells how many are ``valid``.
 
@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..rewards.ranking import ndcg_at, recall_at, reciprocal_rank
-from ..sessions.ranking import ASKED, BadRanking, lenient_ranking, strict_ranking
-from ..sessions.records import BadRow
+from ..rewards.sessions import ASKED, BadRanking, BadRow, lenient_ranking, strict_ranking
 from .interface import Task, TaskRow
 
 CUTS = (1, 5, 10)

@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mem_agent.data.prepare_sessions import main
-from mem_agent.sessions.records import question_of
-from mem_agent.sessions.wording import embedded_text
+from mem_agent.rewards.sessions import embedded_text, question_of
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mem_agent.sessions.records import HistoryQuestion, Session, Turn, row_of
+from mem_agent.rewards.sessions import HistoryQuestion, Session, Turn, row_of
 
 
 def question(number: int, sessions: int = 4, gold: tuple[int, ...] = (1,), words: int = 3) -> HistoryQuestion:

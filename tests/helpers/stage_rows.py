@@ -7,8 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mem_agent.sessions.records import HistoryQuestion, Language, Session, Turn, row_of
-from mem_agent.sessions.wording import render_session
+from mem_agent.rewards.sessions import HistoryQuestion, Language, Session, Turn, render_session, row_of
 
 PLACES = ("Lyon", "Graz", "Turin", "Porto", "Basel", "Krakow")
 

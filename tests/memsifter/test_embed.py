@@ -1,12 +1,15 @@
-"""Stage 1: each text embedded once, similarities in the order of the sessions."""
+"""Stage 1: each text embedded once, similarities in the order of the sessions; vectors that no kill loses."""
+
+import os
+import signal
 
 import numpy as np
 import pytest
 
 from mem_agent.memsifter import embed
+from mem_agent.memsifter.embed import VectorStore
 from mem_agent.rewards.intrinsic.encoder import HashingEncoder
-from mem_agent.sessions.records import row_of
-from mem_agent.sessions.wording import embedded_text, render_session
+from mem_agent.rewards.sessions import embedded_text, render_session, row_of
 from mem_agent.tests.helpers.stage_rows import chinese_question, history_question, read_rows, write_rows
 from mem_agent.tests.helpers.stages_here import without_ray
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -72,23 +75,12 @@ def test_rows_without_dates_or_sessions_and_bad_rows_go_through(tmp_path):
         (6, 6, "ok"), (0, 0, "ok"), (0, 0, "bad row"), (0, 0, "bad row")]
 
 
-@pytest.mark.parametrize("extra", [("--datasets", "none"), ("--data-dir", "none"), ("--splits", "dev")])
-def test_what_cannot_begin_says_why_in_a_line(tmp_path, capsys, extra):
-    write_rows(tmp_path / "data/toy/test.parquet", [row_of(history_question(0))])
-    assert run(tmp_path, *extra) == 1
-    error = capsys.readouterr().err
-    assert extra[1] in error and error.count("\n") == 1
-
-
 def test_another_tokenizer_over_the_same_file_is_refused(tmp_path, capsys):
     write_rows(tmp_path / "data/toy/test.parquet", [row_of(history_question(0))])
     assert run(tmp_path) == 0
-    other = tmp_path / "other"
-    make_tokenizer().save_pretrained(other)
-    (other / "tokenizer.json").write_text((other / "tokenizer.json").read_text() + "\n")
-    (other / "config.json").write_text("{}")
-    assert run(tmp_path, "--tokenizer", str(other)) == 1
-    assert "toy_test_embed.parquet" in capsys.readouterr().err
+    tokenizer = tmp_path / "tokenizer/tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text() + "\n")
+    assert run(tmp_path) == 1 and "toy_test_embed.parquet" in capsys.readouterr().err
 
 
 def test_minilm_finds_the_session_that_says_where(tmp_path):
@@ -97,3 +89,24 @@ def test_minilm_finds_the_session_that_says_where(tmp_path):
     run(tmp_path, "--embedding-model-name", "all-MiniLM-L6-v2", "--batch-size", "4")
     rows = read_rows(tmp_path / "out/all-MiniLM-L6-v2/toy_test_embed.parquet")
     assert [int(np.argmax(row["similarities"])) for row in rows] == [2, 4]
+
+
+def test_vectors_are_kept_by_model_and_a_kill_leaves_what_was_added(tmp_path):
+    texts = [f"text {number}" for number in range(20)]
+    child = os.fork()
+    if child == 0:
+        VectorStore(tmp_path, HashingEncoder()).values(texts[:10])
+        half = VectorStore(tmp_path, HashingEncoder())
+        half._base.execute("INSERT INTO vectors VALUES (?, ?)", (b"key", b"value"))
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    store = VectorStore(tmp_path, HashingEncoder())
+    assert store.missing([*texts, texts[11]]) == texts[10:]
+    store.add(texts[10:11], store.values(texts[:1]))  # what is kept counts
+    assert np.array_equal(store.values(texts[10:11]), store.values(texts[:1]))
+
+    class Other(HashingEncoder):
+        name, fingerprint = "org/other", "abc"
+
+    assert VectorStore(tmp_path, Other()).missing(texts) == texts
+    assert {path.parent.name for path in tmp_path.glob("*/values.sqlite")} == {"hashing-384-1-4", "org-other-abc"}

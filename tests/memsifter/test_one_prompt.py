@@ -7,19 +7,15 @@ import pytest
 
 from mem_agent.config import Config
 from mem_agent.hooks.chat_model import ChatSettings
+from mem_agent.memsifter import stages
 from mem_agent.memsifter.answer import AnswerWorker
-from mem_agent.memsifter.embed import embed_file
-from mem_agent.memsifter.files import RANKING as BY_RANKING
-from mem_agent.memsifter.rank import ranking_prompt
-from mem_agent.memsifter.rl_data import Prompting, rank_row
+from mem_agent.memsifter.embed import TokenCounter, embed_file
+from mem_agent.memsifter.rl_data import rank_row
 from mem_agent.memsifter.toolkit import Sifter
-from mem_agent.memsifter.vectors import TokenCounter
 from mem_agent.rewards.answer_utility import AnswerUtility, AnswerUtilitySettings, Frozen
 from mem_agent.rewards.intrinsic.encoder import HashingEncoder
 from mem_agent.rewards.reward import Answered
-from mem_agent.sessions.packing import by_score
-from mem_agent.sessions.records import Language, Session, Turn, row_of
-from mem_agent.sessions.wording import load_wording
+from mem_agent.rewards.sessions import Language, RankingPrompts, Session, Turn, by_score, load_wording, row_of
 from mem_agent.tests.helpers.stage_rows import chinese_question, history_question, read_rows, write_rows
 from mem_agent.tests.helpers.stages_here import HERE, without_ray
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -53,7 +49,7 @@ def asked(request):
 
 @pytest.fixture
 def stage_1(asked, tmp_path, monkeypatch):
-    """Its row, and who counts its tokens."""
+    """Its row, and the ranker's prompts."""
     without_ray(monkeypatch)
     make_tokenizer().save_pretrained(tmp_path / "tokenizer")
     (tmp_path / "tokenizer" / "config.json").write_text("{}")
@@ -61,7 +57,7 @@ def stage_1(asked, tmp_path, monkeypatch):
     embed_file(HashingEncoder(), str(tmp_path / "tokenizer"), tmp_path / "store", tmp_path / "in.parquet",
                tmp_path / "embed.parquet", HERE)
     (row,) = read_rows(tmp_path / "embed.parquet")
-    return row, TokenCounter(tmp_path / "store", str(tmp_path / "tokenizer"))
+    return row, RankingPrompts(load_wording(), TokenCounter(str(tmp_path / "tokenizer")).count, 100_000)
 
 
 def budget(stage_1):
@@ -82,10 +78,8 @@ def toolkit(asked, tmp_path, stage_1):
 
 
 def training_row(asked, stage_1):
-    row, counter = stage_1
-    prompting = Prompting(load_wording(), counter.count, 100_000)
-    gold = asked if asked.gold else replace(asked, gold=(asked.sessions[0].id,))
-    return rank_row("toy", gold, row["similarities"], row["session_tokens"], prompting)
+    row, prompts = stage_1
+    return rank_row("toy", asked if asked.gold else replace(asked, gold=(asked.sessions[0].id,)), row, prompts)
 
 
 def rewarded(asked, stage_1):
@@ -123,7 +117,7 @@ def stage_3(stage_1):
     found = {}
     for tier in TIERS:
         settings = ChatSettings(url="http://127.0.0.1:9", model="m")
-        worker = AnswerWorker(settings, Config(), BY_RANKING, tier, budget(stage_1))
+        worker = AnswerWorker(settings, Config(), stages.RANKING, tier, budget(stage_1))
         found[tier] = worker.prepare(row)[0]
     return found
 
@@ -136,7 +130,6 @@ def test_the_chat_models_prompt(asked, stage_1, toolkit):
 
 
 def test_the_rankers_prompt(asked, stage_1, toolkit):
-    row, counter = stage_1
-    stage_2, *_ = ranking_prompt(asked, by_score(row["similarities"]), row["session_tokens"], limit=100_000,
-                                 wording=load_wording(), count=counter.count)
+    row, prompts = stage_1
+    stage_2, *_ = prompts.fill(asked, by_score(row["similarities"]), row["session_tokens"])
     assert training_row(asked, stage_1)[0]["prompt"][0]["content"] == stage_2 and {*toolkit[0]} == {stage_2}

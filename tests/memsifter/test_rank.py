@@ -2,19 +2,15 @@
 
 import json
 import re
-from functools import partial
 
 import pytest
 
 from mem_agent.memsifter import rank
-from mem_agent.memsifter.rank import NoRoom, ranking_prompt
-from mem_agent.sessions.wording import load_wording
 from mem_agent.tests.helpers.fake_chat import FakeChat, chat_server
-from mem_agent.tests.helpers.stage_rows import chinese_question, embedded_row, history_question, read_rows, write_rows
+from mem_agent.tests.helpers.stage_rows import chinese_question, embedded_row, read_rows, write_rows
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 OPTIONS = {"--model": "ranker", "--output-dir": "out", "--embedding-model-name": "emb"}
-NUMBER = re.compile(r"number 10(\d+)")
 
 
 def words(options=()):
@@ -55,14 +51,15 @@ def test_replies_become_positions_in_the_history(ranked, capsys):
     assert rows[0]["prefiltered_session_idx"] == [0, 1, 2, 3, 4, 5] and "similarities" in rows[0]
     text = shown(chat)[0]
     assert "I moved to Turin, note 2." in text and "<session5> <date>2023/05/06</date>" in text
-    assert "recall@1 by similarity 100.0 ranked 100.0" in capsys.readouterr().out
+    assert "10 of 10" in capsys.readouterr().out
     assert {(body["temperature"], body["max_tokens"], body["top_p"]) for body in chat.bodies} == {(0.6, 64, 0.95)}
     assert len({body["seed"] for body in chat.bodies}) == 10
+    assert ranked(chat, TEMPERATURE=1) == 1
+    assert re.search(r"set_test_ranking\.parquet.*eval_temperature was 0\.6 and is 1\.0", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("top_k, reply, named, valid", [
-    (3, "<ranking>2,0,1</ranking>", [2, 0, 1], True), (3, "<ranking>1,7,1,0</ranking>", [1, 0], False),
-    (2, "<ranking>1</ranking>", [2], False), (2, "Session 1 helps.", [], False),
+    (3, "<ranking>1,7,1,0</ranking>", [1, 0], False), (2, "Session 1 helps.", [], False),
     (2, "<think><ranking>1,0</ranking></think><ranking>0,1</ranking>", [0, 2], True),
 ])
 def test_a_prompts_numbers_are_mapped_back(ranked, top_k, reply, named, valid):
@@ -89,40 +86,21 @@ def test_a_small_context_shows_the_most_similar_and_every_prompt_fits(ranked, en
     assert len(chats) == 10 and all(len(ids) + 64 <= 800 for ids in chats)
 
 
-def test_failed_rows_are_asked_again_and_no_others_and_other_settings_are_refused(ranked, capsys):
-    def some_fail(body, number):
-        return 400 if NUMBER.search(body["messages"][0]["content"])[1] in "37" else "<ranking>0,1,2,3,4,5</ranking>"
-
-    assert ranked(FakeChat(some_fail)) == 3
-    assert "2 failed" in capsys.readouterr().out
-    assert [n for n, row in enumerate(rows_of()) if row["rank_status"] != "ok"] == [3, 7]
-    chat = says("<ranking>1,0,2,3,4,5</ranking>")
-    assert ranked(chat) == 0
-    assert sorted(NUMBER.search(text)[1] for text in shown(chat)) == ["3", "7"]
-    assert [row["haystack_session_gen_rankings"][0] for row in rows_of()] == [int(n in (3, 7)) for n in range(10)]
-    assert ranked(chat) == 0 and len(chat.bodies) == 2
-    assert ranked(chat, TEMPERATURE=1) == 1
-    assert re.search(r"set_test_ranking\.parquet.*eval_temperature was 0\.6 and is 1\.0", capsys.readouterr().err)
-
-
-def test_a_server_with_a_key_ranks_in_chinese(folder, ranked):
-    """The key is repeated by the server, and a token of its template stands in a session."""
+def test_a_token_of_the_template_in_a_session_is_plain_text_and_a_key_that_is_repeated_is_not_kept(folder, ranked):
     end, key = make_tokenizer().eos_token, "sk-secret-0123456789"
-    rows = [embedded_row(chinese_question(n)) for n in range(3)]
-    rows[0]["haystack_sessions"] = rows[0]["haystack_sessions"].replace("里昂", f"里昂{end}")
-    write_rows(folder / "out/emb/zh_test_embed.parquet", rows)
+    row = embedded_row(chinese_question(0))
+    row["haystack_sessions"] = row["haystack_sessions"].replace("里昂", f"里昂{end}")
+    write_rows(folder / "out/emb/zh_test_embed.parquet", [row])
     chat = says(f"{key} <ranking>1,0,2</ranking>", key=key)
-    own = {"--datasets": "zh", "--model-name": "mine", "--served-model": "served"}
-    assert ranked(chat, own, API_KEY=key) == 0
-    assert len(shown(chat)) == 3 and all("我搬到了里昂" in text and "哪些会话" in text for text in shown(chat))
-    assert end not in "".join(shown(chat))
-    rows = rows_of("zh", "mine")
-    assert [row["haystack_session_gen_rankings"] for row in rows] == [[1, 0, 2]] * 3
-    assert key not in json.dumps(rows) and all("***" in row["generated_text"] for row in rows)
+    assert ranked(chat, {"--datasets": "zh", "--model-name": "mine"}, API_KEY=key) == 0
+    (text,) = shown(chat)
+    assert "我搬到了里昂" in text and "哪些会话" in text and end not in text
+    (row,) = rows_of("zh", "mine")
+    assert row["haystack_session_gen_rankings"] == [1, 0, 2] and key not in json.dumps(row)
 
 
 @pytest.mark.parametrize("options, env, named", [
-    ({}, {"ENGINE_MAX_LEN": "300"}, "MEM_MAX_FINAL"), ({"--embedding-model-name": "no"}, {}, "session-embedding"),
+    ({}, {"ENGINE_MAX_LEN": "70"}, "MEM_MAX_FINAL"), ({"--embedding-model-name": "no"}, {}, "session-embedding"),
     ({"--model": ""}, {}, "--model"), ({}, {}, "http://127.0.0.1"),
 ])
 def test_one_line_for_what_is_missing_or_wrong(folder, monkeypatch, capsys, options, env, named, silent_port):
@@ -144,17 +122,3 @@ def test_engines_with_the_context_of_a_converted_model_are_there_while_something
     length, stopped = begun
     assert 932 < length < 1032 and length % 64 == 0 and stopped == "stopped"
     assert len(chat.bodies) == 10 and {body["max_tokens"] for body in chat.bodies} == {32}
-
-
-@pytest.mark.parametrize("factor", [1, 20, 0.1])
-def test_a_prompt_fits_whatever_stage_1_counted(factor):
-    """As many of six sessions of one size as have room: three."""
-    asked, wording, count = history_question(0), load_wording(), lambda text: len(text.split())
-    sizes = embedded_row(asked)["session_tokens"]
-    empty = count(wording.ranking_prompt(asked.question, "", 6, asked.language, asked.date))
-    counted = [int(size * factor) for size in sizes]
-    prompt = partial(ranking_prompt, asked, [2, 0, 1, 3, 4, 5], counted, wording=wording, count=count)
-    text, shown, _ = prompt(limit=empty + 3 * sizes[0] + 8)
-    assert count(text) <= empty + 3 * sizes[0] + 8 and shown == (0, 1, 2)
-    with pytest.raises(NoRoom):
-        prompt(limit=empty + 5)

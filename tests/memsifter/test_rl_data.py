@@ -1,6 +1,5 @@
 """A round's data: exact counts, gold always shown, no tested question trained, the same bytes from the same inputs."""
 
-import json
 import os
 import re
 import sys
@@ -16,8 +15,7 @@ from mem_agent.data.training_file import DataSource
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.memsifter import rl_data
 from mem_agent.memsifter.rl_data import main, read_recipe
-from mem_agent.sessions.wording import load_wording, render_session
-from mem_agent.system.errors import MemAgentError
+from mem_agent.rewards.sessions import load_wording, render_session
 from mem_agent.tests.helpers.histories import question, row, write
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -93,16 +91,6 @@ def room_for(asked, sessions):
     return len(make_tokenizer().encode(empty)) + int(sessions * session_size(asked))
 
 
-def test_the_whole_prompt_is_counted_whatever_stage_1_counted(tmp_path, prepare):
-    """Sessions that another tokenizer found small: as many as fit by ours, gold among them."""
-    asked = question(7, sessions=8)
-    write(tmp_path / "embed", "d", "train", [row(asked, session_tokens=[1] * 8)])
-    most = room_for(asked, 3.5)
-    (made,) = rows_of(prepare("train: {d: 1}", "--max-prompt-tokens", str(most)))
-    assert made["metadata"]["shown"] == 3 and made["metadata"]["gold"] == [0]
-    assert len(make_tokenizer().encode(made["prompt"][0]["content"])) <= most
-
-
 def test_the_last_ranking_chooses_and_else_chance_does(tmp_path, prepare):
     """Places 1, 2, 9 and none: distances from 0.2 are 0.8, 0.431, 0.101 and 0.2. One that names nothing counts as the
     order by similarity, in which the gold is ninth."""
@@ -116,16 +104,6 @@ def test_the_last_ranking_chooses_and_else_chance_does(tmp_path, prepare):
     assert [d["sampling"] for d in told(folder)["datasets"]] == ["by the last ranking", "at random"]
     other = prepare("train: {a: 2, b: 12}", "--seed", "7", version="v2")
     assert set(ids(other)) != set(ids(folder)) and len(ids(other)) == 14
-
-
-def test_test_questions_are_the_same_in_every_round(tmp_path, prepare):
-    rows = [row(question(n)) for n in range(20)]
-    write(tmp_path / "embed", "a", "test", rows)
-    write(tmp_path / "embed", "a", "train", [row(question(99))])
-    first = prepare("train: {a: 1}\ntest: {a: 5}")
-    write(tmp_path / "ranked", "a", "test", [{**r, "haystack_session_gen_rankings": [2 if n < 10 else 1]}
-                                              for n, r in enumerate(rows)], "ranking")
-    assert ids(prepare("train: {a: 1}\ntest: {a: 5}", version="v2"), "test.parquet") == ids(first, "test.parquet")
 
 
 def test_what_cannot_be_trained_is_left_out_and_counted(tmp_path, prepare):
@@ -203,21 +181,11 @@ def test_a_recipe_of_data_is_none_of_settings(monkeypatch):
     assert __main__.main(["train"]) == 1  # which has no use for it
 
 
-def test_training_on_a_list_of_shards_is_training_on_these_files(tmp_path, prepare, monkeypatch):
-    """MemSifter's TRAIN_FILE: the third shard and the first of four, in this order, and their documents."""
-    write(tmp_path / "embed", "a", "train", [row(question(n)) for n in range(8)])
-    monkeypatch.setattr(rl_data, "ROWS_PER_FILE", 2)
-    folder = prepare("train: {a: 8}")
-    named = [folder / f"train_{n}.parquet" for n in (2, 0)]
-    source = DataSource(json.dumps(list(map(str, named))), 1, shuffle=False)
-    rows = [source.raw(n) for n in range(len(source))]
-    assert [each["metadata"]["id"] for each in rows] == [i for n in (2, 0) for i in ids(folder, f"train_{n}.parquet")]
-    store = DocumentStore(store_folder(json.dumps(list(map(str, named)))))
-    assert all(store.get(each["metadata"]["history_id"]) for each in rows)
-
-
-@pytest.mark.parametrize("recipe,named", [("train: {none: 3}", "none_train_embed.parquet"),
-                                          ("train: {empty: 3}", "empty train: 0 of 1")])
+@pytest.mark.parametrize("recipe, named", [
+    ("train: {none: 3}", "none_train_embed.parquet"), ("train: {empty: 3}", "empty train: 0 of 1"),
+    ("memory_datasets: {dev: {a: 1}}", "memory_datasets.dev"), ("memory_datasets: {train: {a: many}}", "train.a"),
+    ("memory_datasets: {test: {a: 1}}", "train"),
+])
 def test_wrong_use_is_one_line(tmp_path, prepare, recipe, named):
     write(tmp_path / "embed", "empty", "train", [row(question(1, gold=()))])
     error = prepare(recipe, code=2)
@@ -251,13 +219,3 @@ def test_the_published_mix_adds_up():
     assert len(mix.train) == 11 and len(mix.test) == 8
     small = read_recipe(ROOT / "recipes" / "memsifter" / "locomo.yaml")
     assert set(small.train) == {"locomo"} == set(small.test)
-
-
-@pytest.mark.parametrize("text,place", [
-    ("memory_datasets: {dev: {a: 1}}", "memory_datasets.dev"), ("memory_datasets: {train: {a: many}}", "train.a"),
-    ("memory_datasets: {test: {a: 1}}", "train"),
-])
-def test_what_is_wrong_with_a_recipe_is_one_line(tmp_path, text, place):
-    with pytest.raises(MemAgentError, match=place) as refused:
-        recipe(tmp_path, text)
-    assert "\n" not in str(refused.value)

@@ -1,94 +1,94 @@
-"""Every stage on a Ray of its own, ended by SIGKILL: nothing is asked for twice but what was in flight."""
+"""Every stage on Ray, ended by SIGKILL: the same command asks for nothing twice but what was in flight.
 
-import os
+Four processes, each with a Ray of its own, take the three stages: one is killed in the first, the next goes on there
+and is killed in the second, the third in the third.
+"""
+
 import re
 import signal
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 
 import pytest
 
-from mem_agent.memsifter.vectors import VectorStore
+from mem_agent.memsifter.embed import VectorStore
 from mem_agent.rewards.intrinsic.encoder import HashingEncoder
-from mem_agent.sessions.records import row_of
-from mem_agent.sessions.wording import embedded_text
+from mem_agent.rewards.sessions import embedded_text, row_of
 from mem_agent.tests.helpers.evaluations import make_model
 from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
 from mem_agent.tests.helpers.local_ray import needs_local_ray
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
-from mem_agent.tests.helpers.stage_rows import embedded_row, history_question, read_rows, write_rows
+from mem_agent.tests.helpers.stage_rows import history_question, read_rows, write_rows
 
 pytestmark = [needs_local_ray, pytest.mark.servers]
 NUMBER = re.compile(r"number 10(\d+)\?")
-ROWS, IN_FLIGHT, ANSWERED = 60, 4, 20
+ROWS, IN_FLIGHT, ANSWERED = 32, 4, 8
+OPTIONS = {
+    "embed": ["--data-dir", "data", "--embed-store-path", "store", "--tokenizer", "ranker", "--batch-size", "2"],
+    "rank": ["--model", "ranker"],
+    "answer": ["--model-name", "served", "--methods", "ranker", "--chat-concurrency", str(IN_FLIGHT)],
+}
+OUTPUTS = {"rank": "out/ranker/toy_test_ranking.parquet", "answer": "out/served/ranker/toy_test_chat.parquet"}
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("BASE_URL", "API_KEY", "OPENAI_API_KEY", "RAY_ADDRESS", "DATASETS", "MODEL_NAME", "METHODS"):
-        monkeypatch.delenv(name, raising=False)
-    make_model(tmp_path / "ranker", positions=4096)
-    return tmp_path
+def start(*stages):
+    """These stages, one after the other, in a process of their own, which prints to a file of the last one's name."""
+    calls = [f"{name}.main({[*OPTIONS[name], '--output-dir', 'out', '--embedding-model-name', 'hashing']})"
+             for name in stages]
+    script = f"import sys; from mem_agent.memsifter import answer, embed, rank; sys.exit({' or '.join(calls)})"
+    return subprocess.Popen([sys.executable, "-c", script], stdout=open(f"{stages[-1]}.out", "w"))
 
 
-@pytest.mark.parametrize("stage, options, output", [
-    ("session-ranking", ["--model", "ranker"], "ranker/set_test_ranking.parquet"),
-    ("chat-infer", ["--model-name", "served", "--chat-concurrency", "4"], "served/emb/set_test_chat.parquet"),
-])
-def test_a_killed_stage_asks_for_the_rest(folder, stage, options, output):
-    """The stub answers 20 requests; those behind them are in flight when the stage is killed."""
-    write_rows(folder / "out/emb/set_test_embed.parquet", [embedded_row(history_question(n)) for n in range(ROWS)])
-    chat = FakeChat(lambda body, number: "<ranking>0</ranking>" if number < ANSWERED else HANG)
-    command = [sys.executable, "-m", "mem_agent", stage, "--output-dir", "out", "--embedding-model-name", "emb",
-               *options]
-    output = folder / "out" / output
-    parts = output.with_name(f"{output.name}.parts")
-    with chat_server(chat):
-        env = os.environ | {"BASE_URL": chat.url, "MEM_MAX_FINAL": "64", "MEM_CONCURRENCY": str(IN_FLIGHT)}
-        run = subprocess.Popen(command, env=env)
-        wait_for(lambda: len(chat.bodies) >= ANSWERED + IN_FLIGHT and finished(parts) >= ANSWERED, run)
-        run.send_signal(signal.SIGKILL)
-        run.wait(HANGS_AFTER_S)
-        before = asked(chat)
-        chat.answer = lambda body, number: "<ranking>1</ranking>"
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANGS_AFTER_S)
-    assert done.returncode == 0, done.stderr
-    twice = asked(chat) - before
-    assert before.total() == ANSWERED + IN_FLIGHT and asked(chat).total() == ROWS + IN_FLIGHT
-    assert len(asked(chat)) == ROWS and twice.total() == ROWS - ANSWERED
-    rows = read_rows(output)
-    assert [row["question_id"] for row in rows] == [f"q{n}" for n in range(ROWS)]
-    assert Counter(row["generated_text"] for row in rows) == {
-        "<ranking>0</ranking>": ANSWERED, "<ranking>1</ranking>": ROWS - ANSWERED}
-
-
-def finished(parts):
-    return sum(path.read_bytes().count(b"\n") for path in parts.glob("*.jsonl"))
-
-
-def asked(chat):
-    return Counter(NUMBER.search(body["messages"][0]["content"])[1] for body in chat.bodies)
-
-
-def test_stage_1_embeds_what_it_had_not(folder):
-    questions = [history_question(n) for n in range(400)]
-    write_rows(folder / "data/toy/test.parquet", [row_of(asked) for asked in questions])
-    texts = [*(one.question for one in questions), *map(embedded_text, questions[0].sessions)]
-    command = [sys.executable, "-m", "mem_agent", "session-embedding", "--embedding-model-name", "hashing",
-               "--tokenizer", "ranker", "--output-dir", "out", "--data-dir", "data", "--embed-store-path", "store",
-               "--batch-size", "8"]
-    run = subprocess.Popen(command)
-
-    def kept():
-        return len(texts) - len(VectorStore(folder / "store/toy", HashingEncoder()).missing(texts))
-
-    wait_for(lambda: kept() > 0, run)
+def kill(run, when):
+    wait_for(when, run)
     run.send_signal(signal.SIGKILL)
     run.wait(HANGS_AFTER_S)
-    had = kept()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_AFTER_S)
-    assert done.returncode == 0, done.stderr
-    assert f"{len(texts) - had} texts embedded, {had} were in" in done.stdout
-    assert [len(row["similarities"]) for row in read_rows(folder / "out/hashing/toy_test_embed.parquet")] == [6] * 400
+
+
+def test_killed_stages_ask_for_the_rest(tmp_path, monkeypatch):
+    """The stub answers 8 requests of a stage; those behind them are in flight when it is killed."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("API_KEY", "OPENAI_API_KEY", "RAY_ADDRESS", "DATASETS", "MODEL_NAME", "METHODS"):
+        monkeypatch.delenv(name, raising=False)
+    make_model(tmp_path / "ranker", positions=4096)
+    questions = [history_question(n) for n in range(ROWS)]
+    write_rows(tmp_path / "data/toy/test.parquet", [row_of(asked) for asked in questions])
+    texts = [*(one.question for one in questions), *map(embedded_text, questions[0].sessions)]
+    asked, killed = {"rank": Counter(), "answer": Counter()}, set()
+
+    def reply(body, number):
+        text = body["messages"][0]["content"]
+        stage = "rank" if "<ranking>" in text else "answer"
+        asked[stage][NUMBER.search(text)[1]] += 1
+        if stage in killed:
+            return "<ranking>1</ranking>"
+        return "<ranking>0</ranking>" if asked[stage].total() <= ANSWERED else HANG
+
+    def kept():
+        return len(texts) - len(VectorStore(tmp_path / "store/toy", HashingEncoder()).missing(texts))
+
+    def waiting(stage):
+        parts = tmp_path / f"{OUTPUTS[stage]}.parts"
+        finished = sum(path.read_bytes().count(b"\n") for path in parts.glob("*.jsonl"))
+        return finished >= ANSWERED and asked[stage].total() >= ANSWERED + IN_FLIGHT
+
+    with chat_server(FakeChat(reply)) as chat:
+        for name, value in {"BASE_URL": chat.url, "MEM_MAX_FINAL": 64, "MEM_CONCURRENCY": IN_FLIGHT}.items():
+            monkeypatch.setenv(name, str(value))
+        kill(start("embed"), lambda: kept() > 0)
+        had = kept()
+        for stages in (("embed", "rank"), ("rank", "answer")):
+            kill(start(*stages), partial(waiting, stages[-1]))
+            killed.add(stages[-1])
+            assert asked[stages[-1]].total() == ANSWERED + IN_FLIGHT
+        assert start("answer").wait(HANGS_AFTER_S) == 0
+    (again,) = re.findall(r"(\d+) texts embedded", (tmp_path / "rank.out").read_text())
+    assert int(again) <= len(texts) - had and kept() == len(texts)
+    for stage, output in OUTPUTS.items():
+        assert len(asked[stage]) == ROWS and asked[stage].total() == ROWS + IN_FLIGHT
+        rows = read_rows(tmp_path / output)
+        assert [row["question_id"] for row in rows] == [f"q{n}" for n in range(ROWS)]
+        assert Counter(row["generated_text"] for row in rows) == {
+            "<ranking>0</ranking>": ANSWERED, "<ranking>1</ranking>": ROWS - ANSWERED}

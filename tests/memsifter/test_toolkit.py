@@ -11,10 +11,9 @@ import pytest
 
 from mem_agent.config import ConfigError
 from mem_agent.hooks.chat_model import ChatFailed, ChatSettings
+from mem_agent.memsifter.embed import VectorStore
 from mem_agent.memsifter.toolkit import Sifter
-from mem_agent.memsifter.vectors import Store
-from mem_agent.rewards.intrinsic.encoder import HashingEncoder
-from mem_agent.sessions.records import Turn
+from mem_agent.rewards.sessions import Turn
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
 from mem_agent.tests.helpers.patience import wait_for
@@ -60,14 +59,6 @@ def filled(sifter, talks=TALKS, date="2023/05/20"):
             for talk in talks]
 
 
-def test_without_a_ranker_the_most_similar_come_first(opened):
-    sifter = opened()
-    ids = filled(sifter)
-    ranked = sifter.rank("Where have I moved to?", k=2)
-    assert ranked[0].id == ids[1] and ranked[0].session.turns[0].content == TALKS[1] and len(ranked) == 2
-    assert {one.by for one in ranked} == {"similarity"} and ranked[0].score > ranked[1].score
-
-
 def test_a_ranker_names_sessions_and_similarity_the_rest(opened):
     ranker = Says("<think>the <ranking>1</ranking></think><ranking>2, 9, 0</ranking>")
     sifter = opened(ranker=ranker)
@@ -100,30 +91,18 @@ def test_an_empty_history_is_asked_about_in_the_language_of_the_question_unless_
     assert ["earlier chats" in text for text in chat.asked] == [True, False, True] and "(none)" in chat.asked[0]
 
 
-def test_it_opens_again_with_all_that_was_added(opened, monkeypatch):
-    sifter = opened()
-    ids = filled(sifter)
-    assert filled(sifter) == ids and len(sifter.sessions) == 3
-    sifter.close()
-    embedded, encode = [], HashingEncoder.encode
-    monkeypatch.setattr(HashingEncoder, "encode", lambda self, texts: embedded.extend(texts) or encode(self, texts))
-    again = opened()
-    assert [session.id for session in again.sessions] == ids
-    assert again.rank("Where have I moved to?")[0].id == ids[1] and embedded == ["Where have I moved to?"]
-
-
 @pytest.mark.parametrize("count", [1, 3])
 def test_killed_while_sessions_are_added_it_has_those_that_were(opened, tmp_path, count, monkeypatch):
     child = os.fork()
     if child == 0:
-        calls, add = iter(range(1, 100)), Store.add
+        calls, add = iter(range(1, 100)), VectorStore.add
 
         def dying(*given):
             if next(calls) == count:
                 os.kill(os.getpid(), signal.SIGKILL)
             add(*given)
 
-        monkeypatch.setattr(Store, "add", dying)
+        monkeypatch.setattr(VectorStore, "add", dying)
         filled(opened())
         os._exit(0)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
@@ -143,10 +122,6 @@ def test_wrong_use_is_refused(opened):
             sifter.add_session(turns, id=id)
     with pytest.raises(ConfigError, match="chat"):
         sifter.answer("Where?")
-    sifter.close()
-    for use in (lambda: sifter.rank("Where?"), lambda: sifter.add_session([Turn("user", "late")])):
-        with pytest.raises(ConfigError):
-            use()
 
 
 def test_a_ranker_that_hangs_is_logged_and_a_chat_model_that_hangs_is_told(opened, caplog):

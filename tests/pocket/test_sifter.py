@@ -20,9 +20,7 @@ from mem_agent.pocket.frozen_chat import UNKNOWN, answer_to
 from mem_agent.pocket.prepare import EVAL_SEED, FIRST_TRAIN_SEED, prepare
 from mem_agent.pocket.sifter import PROMPTS, SESSION_TOKENS, SESSIONS, Way, histories, stored
 from mem_agent.pocket.warmup import FOLDER, HABITS, rows_of
-from mem_agent.sessions.ranking import strict_ranking
-from mem_agent.sessions.records import Language
-from mem_agent.sessions.wording import load_wording, render_history, render_session
+from mem_agent.rewards.sessions import Language, load_wording, render_history, render_session, strict_ranking
 
 START = FOLDER / "sifter_start"
 CHAT = Config(agent="chat", task="qa", mem_max_question=64, mem_max_final=24)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
 from mem_agent.rewards.ranking import anchor_score, ndcg_at, read_history, read_row, recall_at, reciprocal_rank
-from mem_agent.sessions.records import BadRow
+from mem_agent.rewards.sessions import BadRow
 from mem_agent.tests.helpers.ranked_rows import history, metadata
 
 # ranking, gold, k: recall, reciprocal rank, ndcg; and dcg of 10 / |gold|

@@ -4,7 +4,7 @@ from math import log2
 
 import pytest
 
-from mem_agent.sessions.records import BadRow
+from mem_agent.rewards.sessions import BadRow
 from mem_agent.tasks import TaskRow, load_task
 
 ROW = TaskRow("rank them", (), {"shown": 12, "gold": [3, 7]})

@@ -1,1 +1,0 @@
-"""Histories of chat sessions: rows, packing, wording and replies. Plain Python, no framework."""
