@@ -52,7 +52,7 @@ def measure(quick: bool = False) -> list[Outcome]:
     command = python_module("mem_agent", "serve", str(POCKET), "--port", "0", "--url", engine)
     with subprocess.Popen(command, env=os.environ | SETTINGS, stdout=subprocess.PIPE, text=True) as process:
         try:
-            url = process.stdout.readline().removeprefix("READY ").strip().removesuffix("/v1")
+            url = process.stdout.readline().split()[1].removesuffix("/v1")  # READY URL
             turn = asyncio.run(_turn(url, psutil.Process(process.pid), sections))
             latency_s[0] = LATENCY_S
             return [turn, asyncio.run(_at_once(url, documents, sections))]

@@ -14,6 +14,7 @@ size.
 
 import asyncio
 import random
+import re
 import shutil
 import tempfile
 import time
@@ -23,9 +24,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from types import SimpleNamespace
 
-import torch
 import yaml
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from .. import rollout as hooks
 from ..config import Config
@@ -36,7 +35,7 @@ from ..serving.fleet import Fleet
 from ..serving.servers import BLOCK_TOKENS
 from ..training.rollouts import training_sampling
 from .outcome import Outcome
-from .trainer import POCKET, SHAPE
+from .trainer import POCKET, random_model
 
 CHUNK, MEMORY, TURNS, LONGEST = 1024, 64, 6, 1408
 SHAPES = ((2, 8, True, 5.0, None), (1, 16, True, 9.0, None), (4, 8, False, None, 2.5), (4, 8, False, None, 2.5))
@@ -127,11 +126,7 @@ def _fleet(folder: Path) -> Fleet:
         prompts = {"memory": memory, "final": final, "empty_memory": "none"}
         (folder / f"{order}.yaml").write_text(yaml.safe_dump(prompts))
     model = folder / "model"
-    torch.manual_seed(0)
-    Qwen3ForCausalLM(Qwen3Config(
-        **SHAPE, vocab_size=768, tie_word_embeddings=True, max_position_embeddings=4096, bos_token_id=None,
-        eos_token_id=2, pad_token_id=0, dtype="float32",
-    )).save_pretrained(model)
+    random_model(model, 768)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copy(POCKET / name, model / name)
     config = Config.from_env({}).replace(
@@ -143,14 +138,12 @@ def _fleet(folder: Path) -> Fleet:
 
 def _document(number: int) -> str:
     """Lines of two words, a full stop and the newline, which are four tokens."""
-    draw = random.Random(number)
-    return "".join(f"{draw.choice(WORDS)} {draw.choice(WORDS)}.\n" for _ in range(TURNS * CHUNK // 4))
+    words = random.Random(number).choices(WORDS, k=TURNS * CHUNK // 2)
+    return "".join(f"{first} {second}.\n" for first, second in zip(words[::2], words[1::2], strict=True))
 
 
 def _computed(fleet: Fleet) -> float:
     """Prompt tokens that the engines' caches did not have, since they started."""
-    signs = {"vllm:prefix_cache_queries_total": 1, "vllm:prefix_cache_hits_total": -1}
-    lines = [line for engine in fleet.engines
-             for line in urllib.request.urlopen(f"{engine.client.url}/metrics").read().decode().splitlines()]
-    return sum(signs.get(line.partition("{")[0], 0) * float(line.rsplit(maxsplit=1)[1])
-               for line in lines if line.startswith("vllm:prefix_cache"))
+    said = "".join(urllib.request.urlopen(f"{engine.client.url}/metrics").read().decode() for engine in fleet.engines)
+    found = re.findall(r"^vllm:prefix_cache_(queries|hits)_total\S* (\S+)$", said, re.MULTILINE)
+    return sum(float(value) if name == "queries" else -float(value) for name, value in found)

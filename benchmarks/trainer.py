@@ -41,24 +41,31 @@ PACK = Path(__file__).parents[1]
 POCKET = PACK / "pocket" / "start"
 FIRST, LAST = "first", "last"
 CHUNK, MEMORY, VOCABULARY = 640, 128, 4096
-SHAPE = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
-         "intermediate_size": 1536, "head_dim": 64}
+
+
+def random_model(folder: Path | str, vocabulary: int) -> None:
+    """A Qwen3 of 27M random weights."""
+    torch.manual_seed(0)
+    Qwen3ForCausalLM(Qwen3Config(
+        hidden_size=512, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=4, intermediate_size=1536,
+        head_dim=64, vocab_size=vocabulary, tie_word_embeddings=True, max_position_embeddings=8192, bos_token_id=None,
+        eos_token_id=2, pad_token_id=0, dtype="float32",
+    )).save_pretrained(folder)
 
 
 def measure(quick: bool = False) -> list[Outcome]:
-    """Rows as tries against rows: the update, and both passes before it, the policy's log-probs and the reference's."""
+    """Rows as tries against rows: the update, and both passes before it, of the policy and of the reference."""
     torch.set_num_threads(1)
     lines, config = list[Outcome](), Config(hf_ckpt=str(POCKET), kl_coef=0.001, lr=0.0)
     for rollout, target, target_of_passes in ((FIRST, 8.0, 5.0), (LAST, None, None))[: 1 if quick else 2]:
         rows, what = pocket_rows(rollout), f"pocket's {rollout} rollout"
         old = Trainer(config).log_probs(rows)
-        lines += compared(f"update, {what}", config, rows, target, 2 if quick else 5,
-                          partial(Trainer.train_step, rows=rows, old_log_probs=old, ref_log_probs=old))
+        update = partial(Trainer.train_step, rows=rows, old_log_probs=old, ref_log_probs=old)
+        lines += compared(f"update, {what}", config, rows, target, 2 if quick else 5, update)
         lines += compared(f"log-prob and reference passes, {what}", config, rows, target_of_passes, 2 if quick else 5,
                           lambda trainer, rows=rows: (trainer.log_probs(rows), trainer.reference_log_probs(rows)))
     with tempfile.TemporaryDirectory() as model:
-        shape = Qwen3Config(**SHAPE, vocab_size=VOCABULARY, tie_word_embeddings=True, max_position_embeddings=8192)
-        Qwen3ForCausalLM(shape).save_pretrained(model)
+        random_model(model, VOCABULARY)
         config = Config(hf_ckpt=model, kl_coef=0.0, lr=0.0, max_tokens_per_gpu=8192)
         for siblings, target, rounds in ((8, 2.5, 3), (16, 3.2, 2)):
             rows = group_rows(siblings, VOCABULARY)
