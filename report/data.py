@@ -194,11 +194,12 @@ def frame_of(summaries: Sequence[Summary]) -> pd.DataFrame:
 
 
 def _lines(s: Summary) -> Iterator[tuple[Any, ...]]:
-    found = [("count", "not_read", s.not_read), ("pass", f"best@{s.samples}", s.best)]
-    found += [("count", name, Estimate(getattr(s, name), nan, nan, 0)) for name in COUNTS]
+    found = [("count", name, Estimate(getattr(s, name), nan, nan, 0)) for name in COUNTS]
+    found += [("count", "not_read", s.not_read)]
     found += [("score", name, score) for name, score in s.scores.items()]
     found += [("cost", name, cost) for name, cost in s.costs.items()]
     found += [("pass", f"pass@{k}", chance) for k, chance in s.passes.items()]
+    found += [("pass", f"best@{s.samples}", s.best)]
     found += [("turn", f"memory_tokens/{turns.name}", turns.tokens) for turns in s.turns]
     found += [("turn", f"gold_in_memory/{turns.name}", turns.gold) for turns in s.turns]
     for family, name, each in found:

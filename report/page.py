@@ -112,8 +112,8 @@ def _against(base: Results, run: Results) -> Iterator[Headline]:
         found, points = each.found, each.found.difference
         yield Headline(f"{points.mean:+z.1f}", (
             f"{this} against {first}: {reading_of(points)}, {found.first:.1f}% to {found.second:.1f}% in "
-            f"{each.metric}, {points.mean:+z.1f} points with a 95% interval of {points.low:+z.1f} to {points.high:+z.1f}, "
-            f"p {found.p_text}; {_over(points.n, each.cells)}."), reading_of(points))
+            f"{each.metric}, {points.mean:+z.1f} points with a 95% interval of {points.low:+z.1f} to "
+            f"{points.high:+z.1f}, p {found.p_text}; {_over(points.n, each.cells)}."), reading_of(points))
 
 
 def _over(count: int, cells: Sequence[str]) -> str:

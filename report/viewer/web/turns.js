@@ -26,7 +26,7 @@ function drawHead(page, group, sibling) {
     make("p", { class: "tools" },
       button("Side by side", !inTurns, () => page.toggleView()),
       button("Changes", page.settings.difference, () => page.toggle("difference")),
-      button("Token probabilities", page.settings.shading, () => page.toggle("shading"))),
+      inTurns ? button("Token probabilities", page.settings.shading, () => page.toggle("shading")) : null),
     page.settings.difference ? make("p", { class: "legend" }, "memory: ", make("ins", { class: "added" }, "new"),
       make("del", { class: "removed" }, "gone"), make("mark", { class: "gold" }, "accepted answer")) : null,
     page.settings.shading && inTurns && sibling.turns.some((turn) => turn.tokens)
