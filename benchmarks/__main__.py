@@ -66,12 +66,10 @@ def machine() -> str:
 @one_line_errors("what was measured is printed above")
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent bench", description="Measure this machine, side by side.")
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=BENCHMARKS,
-                        help=f"benchmarks (default: all): {', '.join(BENCHMARKS)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=BENCHMARKS, help="default: all")
     parser.add_argument("--list", action="store_true", help="name the benchmarks and what they measure")
     parser.add_argument("--quick", action="store_true", help="fewest repetitions; the longest parts are cut short")
-    parser.add_argument("--output", type=argparse.FileType("wb"), metavar="FILE.json",
-                        help="what every round measured, and the machine")
+    parser.add_argument("--output", type=Path, metavar="FILE.json", help="what every round measured, and the machine")
     options = parser.parse_args(arguments)
     if options.list:
         print("\n".join(f"{name:14}{what}" for name, (_, what) in BENCHMARKS.items()))
@@ -83,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\n### {name}\n\n{table(found[name])}", flush=True)
     if options.output:
         content = {"quick": options.quick, "machine": measured_on, "outcomes": found}
-        options.output.write(orjson.dumps(content, option=orjson.OPT_INDENT_2))
+        options.output.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
     return 0
 
 

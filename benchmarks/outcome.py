@@ -34,20 +34,19 @@ class Outcome:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        target = "" if self.target is None else "at most " * self.at_most + self._shown(self.target)
+        def shown(value: float) -> str:
+            return f"{value:,.{0 if value >= 1000 or self.unit == 'MB' else 2}f}"
+
+        target, met = "", ""
+        if self.target is not None:
+            target = f"{'at most ' * self.at_most}{shown(self.target)} {self.unit}"
         if not self.values:
             return self.what, target, "not measured", "", self.note
-        middle, least, most = (self._shown(pick(self.values)) for pick in (median, min, max))
-        spread = f" ({least.split()[0]} to {most.split()[0]})" * (len(self.values) > 1)
-        return self.what, target, middle + spread, self._met(median(self.values)), self.note
-
-    def _shown(self, value: float) -> str:
-        return f"{value:,.{0 if value >= 1000 or self.unit == 'MB' else 2}f} {self.unit}"
-
-    def _met(self, value: float) -> str:
-        if self.target is None:
-            return ""
-        return "yes" if (value <= self.target if self.at_most else value >= self.target) else "**no**"
+        middle, least, most = median(self.values), min(self.values), max(self.values)
+        spread = f" ({shown(least)} to {shown(most)})" * (len(self.values) > 1)
+        if self.target is not None:
+            met = "yes" if (middle <= self.target if self.at_most else middle >= self.target) else "**no**"
+        return self.what, target, f"{shown(middle)} {self.unit}{spread}", met, self.note
 
 
 def measure(function: str, quick: bool) -> list[Outcome]:

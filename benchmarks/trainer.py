@@ -99,35 +99,31 @@ def against_trl(quick: bool = False) -> list[Outcome]:
     subprocess.run(["bash", "-c", script, "bash", PACK, folder], stdout=sys.stderr, check=True,
                    env=os.environ | {"VENV": sys.prefix})
     trainer = Trainer(Config(hf_ckpt=str(POCKET), kl_coef=0.0, lr=0.0))
-    return [compare_with_trl(trainer, f"{folder}/bin/python", rollout, target, 2 if quick else 5)
+    return [compared_with_trl(trainer, folder, rollout, target, 2 if quick else 5)
             for rollout, target in ((FIRST, 7.0), (LAST, None))[: 1 if quick else 2]]
 
 
-def compare_with_trl(trainer: Trainer, python: str, rollout: str, target: float | None, rounds: int) -> Outcome:
+def compared_with_trl(trainer: Trainer, folder: str, rollout: str, target: float | None, rounds: int) -> Outcome:
     rows = [replace(row, advantage=row.advantage or 0.1) for row in pocket_rows(rollout)]
+    old = trainer.log_probs(rows)
     quiet = {"HF_HUB_OFFLINE": "1", "WANDB_DISABLED": "true", "OMP_NUM_THREADS": "1"}
+    command = [f"{folder}/bin/python", "-P", Path(__file__).with_name("trl_worker.py")]
     with tempfile.TemporaryDirectory() as scratch, subprocess.Popen(
-        [python, "-P", Path(__file__).with_name("trl_worker.py")], env=os.environ | process_environment(1) | quiet,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        command, env=os.environ | process_environment(1) | quiet, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         def ask(content: Any) -> Any:
             print(json.dumps(content), file=process.stdin, flush=True)
             return json.loads(process.stdout.readline())
 
-        try:
-            version = ask({"model": str(POCKET), "micro_batch": 64, "scratch": scratch,
-                           "rows": [[row.tokens, row.response_length, row.advantage] for row in rows]})
-            old = trainer.log_probs(rows)
-            ours, trl = sum(map(sum, old)), ask("score")
-            assert abs(ours - trl) <= 1e-4 * abs(ours), f"other arithmetic: log-probs {trl:.6g}, ours {ours:.6g}"
-            ask("step")
-            trainer.train_step(rows, old)
-            found = tuple(ask("step") / seconds(lambda: trainer.train_step(rows, old), time.process_time)
-                          for _ in range(rounds))
-        finally:
-            process.terminate()
-    return Outcome(f"step, pocket's {rollout} rollout: times TRL's speed", found, target=target,
-                   note=f"TRL {version}; log-probs add to {ours:.2f} in ours, {trl:.2f} in TRL's")
+        version = ask({"model": str(POCKET), "micro_batch": 64, "scratch": scratch,
+                       "rows": [[row.tokens, row.response_length, row.advantage] for row in rows]})
+        ours, trl = sum(map(sum, old)), ask("score")
+        assert abs(ours - trl) <= 1e-4 * abs(ours), f"other arithmetic: log-probs {trl:.6g}, ours {ours:.6g}"
+        times = [(ask("step"), seconds(lambda: trainer.train_step(rows, old), time.process_time))
+                 for _ in range(1 + rounds)]
+    return Outcome(f"step, pocket's {rollout} rollout: times TRL's speed", tuple(a / b for a, b in times[1:]),
+                   target=target, note=f"TRL {version}; log-probs add to {ours:.2f} in ours, {trl:.2f} in TRL's")
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------

@@ -46,7 +46,8 @@ def make_report(folders: Sequence[Path], output: Path, viewer: bool = False) -> 
     material = read_material(folders)
     trained, results = material.trained, material.results
     tables, plots = tables_of(material), plots_of(material)
-    viewers = _viewers({run.folder: run.label for run in (*trained, *results)}, output, write=viewer)
+    labels = {run.folder: run.label for run in trained} | {run.folder: run.label for run in results}
+    viewers = _viewers(labels, output, write=viewer)
     shown = [run.label for run in trained] or [*material.sifted, *(run.label for run in results)]
     title = f"{'Training' if trained else 'Evaluation'} of {', '.join(map(shorten, shown))}"
     said, warned = list(headlines(results, trained)), warnings(material)

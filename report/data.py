@@ -194,7 +194,8 @@ def frame_of(summaries: Sequence[Summary]) -> pd.DataFrame:
 
 
 def _lines(s: Summary) -> Iterator[tuple[Any, ...]]:
-    found = [("count", name, Estimate(getattr(s, name), nan, nan, 0)) for name in COUNTS]
+    found: list[tuple[str, str, Estimate | None]] = []
+    found += [("count", name, Estimate(getattr(s, name), nan, nan, 0)) for name in COUNTS]
     found += [("count", "not_read", s.not_read)]
     found += [("score", name, score) for name, score in s.scores.items()]
     found += [("cost", name, cost) for name, cost in s.costs.items()]

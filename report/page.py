@@ -99,8 +99,8 @@ def headlines(results: Sequence[Results], trained: Sequence[TrainingRun]) -> Ite
         yield Headline(f"{each.found.mean:.1f}%", (
             f"{shorten(results[0].label)}: {each.metric} {each.found.mean:.1f}% with a 95% interval of "
             f"{each.found.low:.1f} to {each.found.high:.1f}; {_over(each.found.n, each.cells)}."))
-    for run in results[1:]:
-        yield from _against(results[0], run)
+    for later in results[1:]:
+        yield from _against(results[0], later)
 
 
 def _against(base: Results, run: Results) -> Iterator[Headline]:
