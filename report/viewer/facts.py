@@ -30,7 +30,7 @@ from ...traces.word_diff import WITHOUT_BLANKS, Change, Piece, word_diff
 Span = tuple[int, int]
 _BOX = "\\boxed{"
 _MARKS = f"[{re.escape(string.punctuation)}]*"
-_BETWEEN_WORDS = rf"{_MARKS}\s(?:\s|{_MARKS}\b(?:a|an|the)\b)*\s*{_MARKS}"
+_BETWEEN_WORDS = rf"{_MARKS}\s(?:\s|{_MARKS}\b(?:a|an|the)\b)*{_MARKS}"
 
 
 class Fact(NamedTuple):

@@ -19,6 +19,7 @@ from mem_agent.report.page import answers_of, headlines, questions_json, warning
 from mem_agent.report.plots import plots_of
 from mem_agent.report.tables import half_width, tables_of, verdict
 from mem_agent.report.viewer.page import write_viewer
+from mem_agent.rewards.qa_metrics import MEMAGENT_TASKS
 from mem_agent.tests.helpers.fake_results import plain_row as row
 from mem_agent.tests.helpers.fake_results import write_folder as folder
 from mem_agent.tests.helpers.fake_results import write_run
@@ -42,10 +43,8 @@ def made(tmp_path_factory):
     """A run with its evaluations, results elsewhere with texts that attack, a task with a metric of its own."""
     root = tmp_path_factory.mktemp("report")
     run = write_training_run(root / "mine", rollouts=60, evaluated_every=20)
-    for name in ("before", "during-iter_0000019", "during-iter_0000039", "during-iter_0000059", "after-iter_0000059"):
-        write_run(run / "eval" / name, lengths=("50",), questions=16, skill=0.5 if name != "after-iter_0000059" else 2)
-    unfinished = run / "eval" / "during-iter_0000039" / "50.jsonl"
-    unfinished.write_bytes(b"".join(unfinished.read_bytes().splitlines(keepends=True)[:3]))
+    for name, skill in {"before": 0.5, "during-iter_0000019": 0.5, "after-iter_0000059": 2}.items():
+        write_run(run / "eval" / name, lengths=("50",), questions=16, skill=skill)
     other = write_run(root / "Each run <b>", lengths=("50", "6400"), questions=4, samples=2, data="other")
     math = folder(root / "math", [math_row("a", 1.0), math_row("<b>", 0.0, pred=HOSTILE, input=HOSTILE)], "gsm8k")
     turn = TraceTurn(kind="final", reply="x")
@@ -57,10 +56,6 @@ def made(tmp_path_factory):
     lines = {name: list(csv.DictReader(io.StringIO(files[name]))) for name in ("results.csv", "questions.csv")}
     return SimpleNamespace(printed=printed, text=files["report.md"], page=files["index.html"], lines=lines,
                            names={path.name for path in output.iterdir()})
-
-
-def section(text, title):
-    return next(part for part in text.split("\n### ") if part.startswith(title))
 
 
 def test_everything_stands_beside_the_page(made):
@@ -105,14 +100,6 @@ def test_texts_are_as_they_were_answered_and_cannot_leave_the_page(made):
     assert [run["viewer"] for run in data["runs"]] == ["", "", "", "../../math/view.html"]
 
 
-def test_evaluations_between_rollouts_are_points_and_compared_with_nothing(made):
-    lines = section(made.text, "Evaluated while training").splitlines()
-    scores = {cells[1]: cells[4] for cells in (line.split(" | ") for line in lines if " 50 " in line)}
-    assert list(scores) == ["0", "20", "40", "60"]
-    assert {at: "[" in score for at, score in scores.items()} == {"0": True, "20": True, "40": False, "60": True}
-    assert scores["60"].startswith("100.0")  # of what was answered after it, not within
-
-
 # --- results --------------------------------------------------------------------------------------------------------
 
 
@@ -124,22 +111,21 @@ def test_other_data_and_missing_rows_are_said(tmp_path):
     material = read_material([first, folder(tmp_path / "same", [row("a"), row("b")]), other])
     found = warnings(material)
     assert any("first, same | other. " in line for line in found)
+    assert list(headlines(material.results, []))[1].number == "–", "other data are not compared"
     assert "first, multi-document QA, 100: no rows yet." in found
     lines = csv.DictReader(results_csv(material.frame).splitlines())
     assert [line["missing"] for line in lines if line["length"] == "100" and line["kind"] == "run"] == ["7"]
 
 
 def test_rulers_average_stands_beside_what_is_published_of_it(tmp_path):
-    tasks = ("niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2",
-             "niah_multikey_3", "niah_multivalue", "niah_multiquery", "vt", "fwe")
-    parts = [write_run(tmp_path / task, lengths=("8192",), questions=2, task=task, skill=2) for task in tasks]
-    for part in parts[1:]:
-        shutil.copy(next(part.glob("*_8192.jsonl")), parts[0])
-    run = orjson.loads((parts[0] / "run.json").read_bytes())
-    names = [f"{task}_8192" for task in tasks]
+    names = [f"{task}_8192" for task in MEMAGENT_TASKS]
+    for task in MEMAGENT_TASKS:
+        made = write_run(tmp_path / task, lengths=("8192",), questions=2, task=task, skill=2)
+        shutil.copy(made / f"{task}_8192.jsonl", tmp_path)
+    run = orjson.loads((made / "run.json").read_bytes())
     claimed = {"data": dict.fromkeys(names, "x"), "questions": dict.fromkeys(names, 2)}
-    (parts[0] / "run.json").write_bytes(orjson.dumps(run | claimed))
-    text = "".join(table.markdown() for found in tables_of(read_material(parts[:1])).values() for table in found)
+    (tmp_path / "run.json").write_bytes(orjson.dumps(run | claimed))
+    text = "".join(table.markdown() for found in tables_of(read_material([tmp_path])).values() for table in found)
     assert "### RULER: MemAgent's ten by length" in text and "| run | length | niah_single_1 | " in text
     assert "| MemAgent-14B, RL (v1) (published) | 97.5 |" in text
 
@@ -206,22 +192,15 @@ def evaluated(tmp_path, **scores):
                          for name, each in scores.items()])
 
 
-@pytest.mark.parametrize(("first", "second", "number", "reading", "said"), [
-    (0.0, [1.0] * 40, "+100.0", "better", "after against before: better, 0.0% to 100.0% in sub_em, +100.0 points"),
-    (0.0, [0.0] * 40, "+0.0", "no clear difference", "0.0% to 0.0% in sub_em"),
-    (0.0, [1.0] + [0.0] * 39, "+2.5", "no clear difference", "p 1.0000 (lowest possible); 40 questions."),
-    (1.0, [0.0] * 40, "-100.0", "worse", "p < 0.0001 (10,000 resamples)"),
+@pytest.mark.parametrize(("scores", "number", "reading", "said"), [
+    ({"only": [1.0] * 30 + [0.0] * 10}, "75.0%", "", "only: sub_em 75.0% with a 95% interval of "),
+    ({"before": [0.0] * 40, "after": [1.0] * 40}, "+100.0", "better", "after against before: better, 0.0% to 100"),
+    ({"before": [0.0] * 40, "after": [1.0] + [0.0] * 39}, "+2.5", "no clear difference", "p 1.0000 (lowest possible)"),
+    ({"before": [1.0] * 40, "after": [0.0] * 40}, "-100.0", "worse", "p < 0.0001 (10,000 resamples); 40 questions."),
 ])
-def test_a_difference_is_read_off_its_interval(tmp_path, first, second, number, reading, said):
-    (line,) = headlines(evaluated(tmp_path, before=[first] * 40, after=second), [])
+def test_a_difference_is_read_off_its_interval(tmp_path, scores, number, reading, said):
+    (line,) = headlines(evaluated(tmp_path, **scores), [])
     assert (line.number, line.reading) == (number, reading) and said in line.sentence
-
-
-def test_one_evaluation_is_said_with_its_interval_and_other_data_are_not_compared(tmp_path):
-    (line,) = headlines(evaluated(tmp_path, only=[1.0] * 30 + [0.0] * 10), [])
-    assert line.number == "75.0%" and "only: sub_em 75.0% with a 95% interval of " in line.sentence
-    (line,) = headlines(read_results([folder(tmp_path / data, [row("a")], data=data) for data in ("x", "y")]), [])
-    assert line.number == "–" and "y and x have no answers to the same data" in line.sentence
 
 
 # --- training runs --------------------------------------------------------------------------------------------------
