@@ -66,7 +66,7 @@ def machine() -> str:
 @one_line_errors("what was measured is printed above")
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent bench", description="Measure this machine, side by side.")
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=BENCHMARKS, help="default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks (default: all; --list names them)")
     parser.add_argument("--list", action="store_true", help="name the benchmarks and what they measure")
     parser.add_argument("--quick", action="store_true", help="fewest repetitions; the longest parts are cut short")
     parser.add_argument("--output", type=Path, metavar="FILE.json", help="what every round measured, and the machine")
@@ -74,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(f"{name:14}{what}" for name, (_, what) in BENCHMARKS.items()))
         return 0
+    if unknown := set(options.names) - set(BENCHMARKS):
+        parser.error(f"no benchmark {', '.join(unknown)}; there are: {', '.join(BENCHMARKS)}")
     measured_on, found = machine(), dict[str, list[Outcome]]()
     print(measured_on, flush=True)
     for name in options.names or BENCHMARKS:

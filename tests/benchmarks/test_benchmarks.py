@@ -45,6 +45,7 @@ def test_a_run_prints_its_table_and_writes_what_was_measured(tmp_path, monkeypat
     content = orjson.loads((tmp_path / "speed.json").read_bytes())
     assert content["outcomes"]["trainer"][0]["values"] == [8.1, 7.9, 8.4] and "cores" in content["machine"]
     assert "8.10 times" in capsys.readouterr().out
+    assert command.main(["--list"]) == 0 and capsys.readouterr().out.count("\n") == len(command.BENCHMARKS)
     with pytest.raises(SystemExit):
         command.main(["trainr"])
     assert "trainr" in capsys.readouterr().err
