@@ -66,7 +66,6 @@ async def _measure(shapes: Sequence[tuple[int, int, bool, float | None, float | 
                             "times", 1.05, True, f"sent {own.sent:,}, computed {own.computed:,.0f} tokens"),
                     Outcome(f"{what}: {against} computes", (other.computed / own.computed,), target=target),
                     Outcome(f"{what}: wall of {against}", (other.seconds / own.seconds,), target=target_of_wall),
-                    Outcome(f"{what}: prompt and reply tokens", ((own.sent + own.replies) / own.seconds,), "tokens/s"),
                 ]
         await close_clients()
     return lines
@@ -96,8 +95,8 @@ def ideal_prefill(requests: Iterable[tuple[Sequence[int], Sequence[int]]], block
 async def rollout(
     fleet: Fleet, documents: int, siblings: int, order: str, *, grouped: bool = True
 ) -> SimpleNamespace:
-    """All trajectories at once, with caches that were just emptied: prompt tokens sent, computed, ideal; tokens of
-    replies; seconds of the wall."""
+    """All trajectories at once, with caches that were just emptied: prompt tokens sent, computed, ideal; seconds
+    of the wall."""
     config = fleet.config.replace(n_samples_per_prompt=siblings if grouped else 1,
                                   mem_prompts=f"{fleet.config.save_path}/{order}.yaml")
     args = embedded_args(config, Endpoint(Dialect.VLLM, fleet.url, LONGEST))
@@ -116,7 +115,7 @@ async def rollout(
              for turn in chain.from_iterable(zip_longest(*records)) if turn]
     return SimpleNamespace(
         sent=sum(len(prompt) for prompt, _ in asked), computed=_computed(fleet) - before, seconds=seconds,
-        ideal=ideal_prefill(asked, BLOCK_TOKENS), replies=sum(len(reply) for _, reply in asked))
+        ideal=ideal_prefill(asked, BLOCK_TOKENS))
 
 
 def _fleet(folder: Path) -> Fleet:

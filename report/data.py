@@ -243,9 +243,15 @@ def with_interval(line: Any) -> str:
     return f"{line.mean:.1f}" + ("" if isnan(line.low) else f"\n[{line.low:.1f}, {line.high:.1f}]")
 
 
+def spread(long: pd.DataFrame, index: Sequence[str], column: str, value: str) -> pd.DataFrame:
+    """A row for each value of ``index``, a column for each of ``column``, both as they come."""
+    cells = long.set_index([*index, column])[value]
+    return cells.unstack().reindex(cells.index.droplevel(-1).unique())[long[column].unique()].reset_index()
+
+
 def results_csv(frame: pd.DataFrame) -> str:
     """A line for each run, task and length, and for each published number; every metric in full precision."""
     long = frame.drop_duplicates([*_INDEX, "metric"]).melt([*_INDEX, "metric"], ["mean", "low", "high"])
     long["metric"] += long["variable"].map({"mean": "", "low": "_low", "high": "_high"})
-    wide = long.set_index([*_INDEX, "metric"])["value"].unstack(sort=False).dropna(axis="columns", how="all")
-    return wide.astype(dict.fromkeys(COUNTS, "Int64")).copy().reset_index().to_csv(index=False, lineterminator="\n")
+    wide = spread(long, _INDEX, "metric", "value").dropna(axis="columns", how="all")
+    return wide.astype(dict.fromkeys(COUNTS, "Int64")).to_csv(index=False, lineterminator="\n")

@@ -22,7 +22,7 @@ from ..evaluation.summary import COSTS, differences, main_metric
 from ..memsifter.table import WORDS as SIFTER_WORDS
 from ..memsifter.table import SifterScores, table_of, versus_table
 from ..system.text import markdown_cell, markdown_table
-from .data import QUESTIONS, TEN, Material, TrainingRun, task_name, with_interval
+from .data import QUESTIONS, TEN, Material, TrainingRun, spread, task_name, with_interval
 
 TEXTS = yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8"))
 WORDS = frozenset({"run", "model", "checkpoint", "system", "task", "metric", "source", "note", "reading", "file",
@@ -56,8 +56,7 @@ def pivot(
     **filled: str,
 ) -> list[Table]:
     """A row for each value of ``index``, a column for each of ``column``, both as they come."""
-    wide = part.set_index([*index, column])["text"].unstack(sort=False) if len(part) else part
-    return table(name, wide.reset_index(), **filled)
+    return table(name, spread(part, index, column, "text") if len(part) else part, **filled)
 
 
 def shorten(name: str, most: int = 60) -> str:
