@@ -20,7 +20,7 @@ import yaml
 from ..evaluation.results import Results, length_order
 from ..evaluation.summary import COSTS, differences, main_metric
 from ..memsifter.table import WORDS as SIFTER_WORDS
-from ..memsifter.table import SifterScores, table_of, versus_table
+from ..memsifter.table import SifterScores, table_of
 from ..system.text import markdown_cell, markdown_table
 from .data import QUESTIONS, TEN, Material, TrainingRun, spread, task_name, with_interval
 
@@ -206,13 +206,10 @@ def sifter_tables(sifted: Mapping[str, SifterScores]) -> list[Table]:
     their own."""
     tables = []
     for label, scores in sifted.items():
-        where, made = f", {shorten(label)}" * (len(sifted) > 1), []
         for measure in ("retrieval", "answers"):
-            own = [line for line in scores.lines if line.measure == measure]
-            for by_type, lines in {"": [one for one in own if not one.kind],
-                                   ", by type of question": [one for one in own if one.kind]}.items():
-                made += [(measure, by_type + where, table_of(lines))] if lines else []
-        for name, ending, (header, rows) in (*made, ("versus", where, versus_table(scores.versus))):
+            # Of all questions together.
+            lines = [line for line in scores.lines if line.measure == measure and not getattr(line, "kind", "")]
+            header, rows = table_of(lines) if lines else ((), [])
             cells = pd.DataFrame(rows, columns=header).replace(r" \[", "\n[", regex=True)
-            tables += table(name, cells, where=ending)
+            tables += table(measure, cells, where=f", {shorten(label)}" * (len(sifted) > 1))
     return tables

@@ -258,6 +258,6 @@ def test_folders_of_stages_are_a_report(tmp_path, capsys):
     told, page = capsys.readouterr().out, (roots[0] / "report" / "index.html").read_text()
     for text in (told, page):
         assert "ranker" in text and "83.3" in text and "NDCG@10" in text and "rows are missing" in text
-        assert "Sessions found, first" in text and "Sessions found, by type of question, second" in text
+        assert "Sessions found, first" in text and "Questions answered, second" in text
     assert 'id="sifter"' in page and 'id="standing"' not in page
     assert {path.name for path in (roots[0] / "report").iterdir()} == {"index.html", "report.md"}
