@@ -48,7 +48,7 @@ def samples(trajectories: int) -> list[HostSample]:
         for number in range(TURNS):
             reply = [300 + index * REPLY + i for i in range(REPLY)]
             kind = TurnKind.MEMORY if number < TURNS - 1 else TurnKind.FINAL
-            turns.append(Turn(kind, document[number * PROMPT : (number + 1) * PROMPT], reply,
+            turns.append(Turn(kind, document[number * PROMPT : (number + 1) * PROMPT] + reply, PROMPT,
                               [draw.random() for _ in reply], StopReason.STOP))
         trajectory = Trajectory(tuple(turns), Ending.COMPLETED, "\\boxed{x}")
         sample = HostSample(index=index, group_index=index // GROUP, reward=float(index % 2))

@@ -111,8 +111,7 @@ async def rollout(
     await asyncio.gather(*(hooks.generate(args, sample, training_sampling(config, sample)) for sample in samples))
     seconds = time.monotonic() - began
     records = [Record.of(sample).turns for sample in samples]
-    asked = [(turn.tokens[: turn.prompt_tokens], turn.tokens[turn.prompt_tokens :])
-             for turn in chain.from_iterable(zip_longest(*records)) if turn]
+    asked = [(turn.prompt_ids, turn.response_ids) for turn in chain.from_iterable(zip_longest(*records)) if turn]
     return SimpleNamespace(
         sent=sum(len(prompt) for prompt, _ in asked), computed=_computed(fleet) - before, seconds=seconds,
         ideal=ideal_prefill(asked, BLOCK_TOKENS))

@@ -13,9 +13,9 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..config import Config
 from ..system.cli import python_module, run_stoppable
@@ -32,7 +32,9 @@ _SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "ANSWER_KEY",
 """Keys for a joined cluster, which lacks our environment. Ray's dashboard shows them."""
 _PASSED = ("NCCL_", "GLOO_", "HF_", "WANDB_", "VLLM_", "SGLANG_", "SGL_", "TRANSFORMERS_", "TORCH_", "PYTORCH_")
 _KEPT_OUT = ("_TOKEN", "_KEY", "HF_CKPT", "TORCH_DIST")
-_STARTS_WITHIN_S, _POLL_S, _STOPS_WITHIN_S = 600.0, 2.0, 30.0
+_STARTS_WITHIN_S, _POLL_S, _STOPS_WITHIN_S, _ATTEMPTS = 600.0, 2.0, 30.0, 60
+
+T = TypeVar("T")
 
 
 def without_proxy(env: Mapping[str, str], *hosts: str) -> dict[str, str]:
@@ -142,16 +144,18 @@ def run_job(
     variables = {**variables, **{name: os.environ[name] for name in keys if os.environ.get(name)}}
     try:
         client = JobSubmissionClient(address)
-        for other in client.list_jobs():  # a killed launcher leaves its job to a joined cluster
+        for other in _answer(client.list_jobs):  # a killed launcher leaves its job to a joined cluster
             if not other.status.is_terminal() and ("--save", config.save_path) in pairwise(other.entrypoint.split()):
                 raise MemAgentError(f"SAVE_PATH={config.save_path}: job {other.submission_id} trains there; wait for "
                                     f"it, or stop it: ray job stop --address {address} {other.submission_id}")
-        _submit(client, entrypoint=shlex.join(command), submission_id=job, runtime_env={"env_vars": variables})
+        _answer(client.submit_job, entrypoint=shlex.join(command), submission_id=job,
+                runtime_env={"env_vars": variables})
     except (OSError, RuntimeError) as error:
-        raise MemAgentError(f"{address}: no job was submitted: {reason_of(error)}") from None
+        if "already exists" not in str(error):  # accepted before the connection dropped
+            raise MemAgentError(f"{address}: no job was submitted: {reason_of(error)}") from None
     try:
         run_stoppable(_follow_log(client, job, log, show))
-        while not (status := client.get_job_status(job)).is_terminal():
+        while not (status := _answer(client.get_job_status, job)).is_terminal():
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         logger.info("stopping job %s", job)
@@ -163,17 +167,18 @@ def run_job(
         raise MemAgentError(f"job {job} {status.value}; the end of its log says why: {log}")
 
 
-def _submit(client: Any, **job: Any) -> None:
-    """A machine joins before its agent, which starts jobs; under load by a minute."""
-    deadline = time.monotonic() + _STARTS_WITHIN_S
-    while True:
+def _answer(ask: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """What the cluster answers. A busy dashboard drops a connection now and then, and under load the agent of a
+    machine, which starts jobs, joins a minute after it.
+    """
+    for attempt in count(1):
         try:
-            client.submit_job(**job)
-            return
-        except RuntimeError as error:
-            if "No available agent" not in str(error) or time.monotonic() > deadline:
+            return ask(*args, **kwargs)
+        except (OSError, RuntimeError) as error:
+            passes = isinstance(error, OSError) or "No available agent" in str(error)
+            if not passes or attempt == _ATTEMPTS:
                 raise
-        time.sleep(1)
+        time.sleep(_POLL_S)
 
 
 async def _follow_log(client: Any, job: str, log: Path, show: Callable[[str], None]) -> None:

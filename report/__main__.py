@@ -26,9 +26,9 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
+from ..hooks.traces import kept_files
 from ..system.cli import one_line_errors, run_main
 from ..system.files import write_atomically
-from ..traces.trace import kept_files
 from .data import PUBLISHED, read_material, results_csv
 from .page import QUESTIONS, answers_of, headlines, provenance, questions_json, render, warnings
 from .plots import plots_of

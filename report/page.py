@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from ..evaluation.results import Results, Row
 from ..evaluation.summary import main_metric, overall, overall_differences, shared_metrics
-from ..traces.trace import kept_files
+from ..hooks.traces import kept_files
 from .data import Material, TrainingRun, task_name
 from .tables import WORDS, model_of, reading_of, shorten
 

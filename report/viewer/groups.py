@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ...evaluation.results import length_order
 from ...evaluation.summary import main_metric
-from ...traces.trace import FOLDER, Trace, TraceDocument, TraceError, TraceTurn, read_traces, trace_files
+from ...hooks.traces import FOLDER, Trace, TraceDocument, TraceError, TraceTurn, read_traces, trace_files
 
 
 class Place(NamedTuple):

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.text import Text
 
+from ...asking.word_diff import Piece, marked
+from ...hooks.traces import TraceError, TraceTurn
 from ...system.cli import one_line_errors, run_main, whole_number
-from ...traces.trace import TraceError, TraceTurn
-from ...traces.word_diff import Piece, marked
 from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans
 from .groups import Group, Sibling, files_of, groups_of, log_probs_of
 

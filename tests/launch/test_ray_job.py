@@ -111,10 +111,17 @@ def test_a_job_that_trains_in_the_folder_is_not_joined_by_another(client, tmp_pa
     run(tmp_path)
 
 
-def test_a_job_waits_for_the_agent_that_starts_jobs(client, tmp_path):
-    client.refusals = [RuntimeError("No available agent to submit job, please try again later")]
+def test_a_dropped_connection_and_a_late_agent_are_waited_for(client, tmp_path):
+    client.refusals = [OSError("Connection aborted"), RuntimeError("No available agent to submit job")]
+    client.states = [STATUS.RUNNING, OSError("Connection aborted"), STATUS.SUCCEEDED]
     run(tmp_path)
     assert len(client.submitted) == 1
+
+
+def test_a_job_whose_acceptance_was_lost_is_followed(client, tmp_path):
+    client.refusals = [OSError("Connection aborted"), RuntimeError("Job with submission_id 1 already exists")]
+    run(tmp_path)
+    assert (tmp_path / "job.log").read_text() == "line\n"
 
 
 def test_no_head_is_one_line(silent_port):

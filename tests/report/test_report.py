@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from mem_agent.evaluation.results import read_results
+from mem_agent.hooks.traces import Trace, TraceTurn
 from mem_agent.memsifter.table import FILE, sifter_scores, write_scores
 from mem_agent.report.__main__ import main, make_report
 from mem_agent.report.data import evaluations_of, read_material, results_csv
@@ -26,7 +27,6 @@ from mem_agent.tests.helpers.fake_results import write_run
 from mem_agent.tests.helpers.fake_run import write_training_run
 from mem_agent.tests.helpers.sifter_files import small_results
 from mem_agent.tests.helpers.traces import write
-from mem_agent.traces.trace import Trace, TraceTurn
 
 HOSTILE = "</script><script>alert(1)</script><!--" * 20
 METRIC = "sub_em_legacy"

@@ -2,9 +2,9 @@
 
 import pytest
 
+from mem_agent.hooks.traces import Trace, TraceDocument
 from mem_agent.report.viewer.page import write_viewer
 from mem_agent.tests.helpers.traces import HOSTILE, turns_of, write, write_small_results, write_small_run
-from mem_agent.traces.trace import Trace, TraceDocument
 
 
 @pytest.fixture(scope="module")
