@@ -6,10 +6,7 @@ input is what it grew by while the samples were made, the peak the most it held 
 resident memory.
 """
 
-from __future__ import annotations
-
 import random
-from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -20,11 +17,9 @@ from ..config import Config
 from ..custom_convert import custom_convert
 from ..hooks.sample import Record, write_record
 from ..hooks.sample import Sample as HostSample
-from .outcome import Outcome, wall_seconds
+from .outcome import Outcome, seconds, seconds_and_peak
 
-NAME = "converter"
 TRAJECTORIES, GROUP, TURNS, PROMPT, REPLY = 2_048, 16, 8, 5_000, 1_000
-SECONDS, TIMES_INPUT = 10.0, 1.5
 
 
 def measure(quick: bool = False, trajectories: int = TRAJECTORIES) -> list[Outcome]:
@@ -33,15 +28,13 @@ def measure(quick: bool = False, trajectories: int = TRAJECTORIES) -> list[Outco
     before = psutil.Process().memory_info().rss
     given = samples(trajectories)
     held = psutil.Process().memory_info().rss - before
-    forget_peak()
-    rows = len(custom_convert(args, given)["tokens"])
-    peak = peak_memory() - before
-    seconds = [wall_seconds(lambda: custom_convert(args, given)) for _ in range(1 if quick else 5)]
+    _, peak = seconds_and_peak(lambda: custom_convert(args, given))
+    times = tuple(seconds(lambda: custom_convert(args, given)) for _ in range(1 if quick else 5))
+    rows = trajectories * TURNS
     return [
-        Outcome(NAME, "time", tuple(seconds), unit="s", target=SECONDS, at_most=True,
-                note=f"{rows:,} rows of {rows * (PROMPT + REPLY):,} tokens"),
-        Outcome(NAME, "peak memory against its input", (peak / held,), target=TIMES_INPUT, at_most=True,
-                note=f"input {held / 1e6:,.0f} MB, peak {peak / 1e6:,.0f} MB"),
+        Outcome("time", times, "s", 10.0, True, f"{rows:,} rows of {rows * (PROMPT + REPLY):,} tokens"),
+        Outcome("peak memory against its input", ((peak - before) / held,), "times", 1.5, True,
+                f"input {held / 1e6:,.0f} MB"),
     ]
 
 
@@ -51,24 +44,13 @@ def samples(trajectories: int) -> list[HostSample]:
     for index in range(trajectories):
         if index % GROUP == 0:
             document = [300 + draw.randrange(150_000) for _ in range(PROMPT * TURNS)]
-        turns = tuple(
-            Turn(TurnKind.MEMORY if number < TURNS - 1 else TurnKind.FINAL,
-                 document[number * PROMPT : (number + 1) * PROMPT] + [300 + index * REPLY + i for i in range(REPLY)],
-                 PROMPT, [draw.random() for _ in range(REPLY)], StopReason.STOP)
-            for number in range(TURNS)
-        )
-        trajectory = Trajectory(turns, Ending.COMPLETED, "\\boxed{x}")
+        turns = []
+        for number in range(TURNS):
+            reply = [300 + index * REPLY + i for i in range(REPLY)]
+            kind = TurnKind.MEMORY if number < TURNS - 1 else TurnKind.FINAL
+            turns.append(Turn(kind, document[number * PROMPT : (number + 1) * PROMPT] + reply, PROMPT,
+                              [draw.random() for _ in reply], StopReason.STOP))
+        trajectory = Trajectory(tuple(turns), Ending.COMPLETED, "\\boxed{x}")
         sample = HostSample(index=index, group_index=index // GROUP, reward=float(index % 2))
         made.append(write_record(sample, Record.of_trajectory(trajectory), trajectory.answer, ()))
     return made
-
-
-def forget_peak() -> None:
-    """Reset VmHWM, so that it counts from here (Linux, proc(5): write 5 to clear_refs)."""
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak_memory() -> int:
-    """The most bytes that this process held since ``forget_peak``."""
-    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return 1024 * int(line.split()[1])

@@ -4,35 +4,26 @@ Alternatives are measured in turns, A B A B, and compared round by round, so a b
 seconds are those of this process, all its threads together; on a shared machine they say what wall seconds say on a
 quiet one, as long as the work is done on one thread. A line of ratios, measured in three rounds::
 
-    Outcome("trainer", "update, pocket rows: tries against rows", (8.1, 7.9, 8.4), target=8)
-    | trainer | update, pocket rows: tries against rows | 8.00 times | 8.10 times (7.90 to 8.40) | yes | |
+    Outcome("update, pocket rows: tries against rows", (8.1, 7.9, 8.4), target=8)
+    | update, pocket rows: tries against rows | 8.00 times | 8.10 times (7.90 to 8.40) | yes | |
 """
-
-from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib import import_module
+from pathlib import Path
+from pkgutil import resolve_name
 from statistics import median
 
-from ..system.errors import MemAgentError
 from ..system.text import markdown_table
 
-HEADER = ("benchmark", "what", "target", "measured: median (least to most)", "met", "remarks")
-_FORMATS = {"times": "{:.2f} times", "s": "{:.2f} s", "ms": "{:.2f} ms", "MB": "{:,.0f} MB",
-            "tokens/s": "{:,.0f} tokens/s"}
-
-
-class BenchmarkError(MemAgentError):
-    """A benchmark that cannot run here; the message says why and what helps."""
+HEADER = ("what", "target", "measured: median (least to most)", "met", "remarks")
 
 
 @dataclass(frozen=True)
 class Outcome:
     """One line: what was measured, once for each round; no value at all where ``note`` says why there is none."""
 
-    benchmark: str
     what: str
     values: tuple[float, ...] = ()
     unit: str = "times"
@@ -43,39 +34,45 @@ class Outcome:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        form = _FORMATS[self.unit].format
-        target = "" if self.target is None else "at most " * self.at_most + form(self.target)
+        def shown(value: float) -> str:
+            return f"{value:,.{0 if value >= 1000 or self.unit == 'MB' else 2}f}"
+
+        target, met = "", ""
+        if self.target is not None:
+            target = f"{'at most ' * self.at_most}{shown(self.target)} {self.unit}"
         if not self.values:
-            return self.benchmark, self.what, target, "not measured", "", self.note
+            return self.what, target, "not measured", "", self.note
         middle, least, most = median(self.values), min(self.values), max(self.values)
-        spread = f" ({form(least).split()[0]} to {form(most).split()[0]})" if len(self.values) > 1 else ""
-        met = ""
+        spread = f" ({shown(least)} to {shown(most)})" * (len(self.values) > 1)
         if self.target is not None:
             met = "yes" if (middle <= self.target if self.at_most else middle >= self.target) else "**no**"
-        return self.benchmark, self.what, target, form(middle) + spread, met, self.note
+        return self.what, target, f"{shown(middle)} {self.unit}{spread}", met, self.note
 
 
-def measure(module: str, quick: bool) -> list[Outcome]:
+def measure(function: str, quick: bool) -> list[Outcome]:
     """What a benchmark finds; here, where a new process can import it, whatever module is the program."""
-    return import_module(module).measure(quick)
+    return resolve_name(f"{__package__}.{function}")(quick)
 
 
 def table(outcomes: Iterable[Outcome]) -> str:
     return markdown_table(HEADER, (outcome.cells for outcome in outcomes), words=HEADER)
 
 
-def cpu_seconds(call: Callable[[], object]) -> float:
-    began = time.process_time()
+def seconds(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    began = clock()
     call()
-    return time.process_time() - began
+    return clock() - began
 
 
-def wall_seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
+def cpu_ratios(slow: Callable[[], object], quick: Callable[[], object], rounds: int) -> tuple[float, ...]:
+    """How many times less CPU ``quick`` takes, round by round: 8.0 and 9.0 s against 1.0 and 1.2 are 8.0 and 7.5."""
+    return tuple(seconds(slow, time.process_time) / seconds(quick, time.process_time) for _ in range(rounds))
 
 
-def ratios(slow: Callable[[], float], quick: Callable[[], float], rounds: int) -> tuple[float, ...]:
-    """How many times less ``quick`` takes, round by round: 8.0 and 9.0 against 1.0 and 1.2 are 8.0 and 7.5."""
-    return tuple(slow() / quick() for _ in range(rounds))
+def seconds_and_peak(call: Callable[[], object]) -> tuple[float, int]:
+    """How long a call takes, and the most bytes that this process holds meanwhile (Linux, proc(5): writing 5 to
+    clear_refs resets VmHWM)."""
+    Path("/proc/self/clear_refs").write_text("5")
+    took = seconds(call)
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return took, 1024 * int(line.split()[1])

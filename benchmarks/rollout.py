@@ -9,13 +9,12 @@ is trained. Each rollout begins with empty caches, all trajectories at once, wit
 
 Computed are prompt tokens that the engines' caches did not have, by vLLM's own counters, what went ahead included;
 the ideal is what whole blocks allow for the same prompts (``ideal_prefill``). Counts do not depend on the model's
-size, so the small one gives them; wall seconds are the large one's.
+size.
 """
-
-from __future__ import annotations
 
 import asyncio
 import random
+import re
 import shutil
 import tempfile
 import time
@@ -23,11 +22,9 @@ import urllib.request
 from collections.abc import Iterable, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
-import torch
 import yaml
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from .. import rollout as hooks
 from ..config import Config
@@ -38,18 +35,11 @@ from ..serving.fleet import Fleet
 from ..serving.servers import BLOCK_TOKENS
 from ..training.rollouts import training_sampling
 from .outcome import Outcome
-from .trainer import POCKET
+from .trainer import POCKET, random_model
 
-NAME = "rollout"
-SMALL = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
-         "intermediate_size": 768}
-LARGE = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
-         "intermediate_size": 1536}
-"""4.9M and 27M weights."""
 CHUNK, MEMORY, TURNS, LONGEST = 1024, 64, 6, 1408
-COUNTED = ((2, 8, 5.0), (1, 16, 9.0))
-"""Documents, siblings, and the target against memory first."""
-TIMED = (4, 8)
+SHAPES = ((2, 8, True, 5.0, None), (1, 16, True, 9.0, None), (4, 8, False, None, 2.5), (4, 8, False, None, 2.5))
+"""Documents, siblings, whether they are a group in memory first, and the targets against it: prefill and wall."""
 WORDS = ("apple", "pear", "plum", "grape", "lemon", "cat", "dog", "horse", "sheep", "goat", "red", "blue", "green")
 _MEMORY = "Update the memory for the question.\nQuestion:\n{problem}\n"
 ORDERS = {
@@ -58,47 +48,25 @@ ORDERS = {
 }
 
 
-class Rollout(NamedTuple):
-    """Prompt tokens sent, computed, ideal; reply tokens; seconds of the wall."""
-
-    sent: int
-    computed: float
-    ideal: int
-    replies: int
-    seconds: float
-
-
 def measure(quick: bool = False) -> list[Outcome]:
-    return asyncio.run(_measure(quick))
+    return asyncio.run(_measure(SHAPES[:1] if quick else SHAPES))
 
 
-async def _measure(quick: bool) -> list[Outcome]:
+async def _measure(shapes: Sequence[tuple[int, int, bool, float | None, float | None]]) -> list[Outcome]:
     lines: list[Outcome] = []
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        async with _fleet(folder, SMALL) as fleet:
-            for documents, siblings, target in COUNTED[:1] if quick else COUNTED:
-                own = await rollout(fleet, folder, documents, siblings, "section_first")
-                other = await rollout(fleet, folder, documents, siblings, "memory_first")
-                shape = f"G {siblings}, {TURNS} turns, {CHUNK}/{MEMORY}"
-                note = f"sent {own.sent:,}, computed {own.computed:,.0f}, ideal {own.ideal:,} tokens"
+        async with _fleet(Path(name)) as fleet:
+            for documents, siblings, grouped, target, target_of_wall in shapes:
+                own = await rollout(fleet, documents, siblings, "section_first")
+                other = await rollout(fleet, documents, siblings, "memory_first", grouped=grouped)
+                what = f"{documents} documents, G {siblings}, {TURNS} turns, {CHUNK}/{MEMORY}"
+                against = "memory first" if grouped else "memory first with a key for each trajectory"
                 lines += [
-                    Outcome(NAME, f"computed prefill against whole blocks' ideal, {shape}",
-                            (own.computed / own.ideal,), target=1.05, at_most=True, note=note),
-                    Outcome(NAME, f"memory first computes, {shape}", (other.computed / own.computed,), target=target,
-                            note="times the prefill"),
+                    Outcome(f"{what}: computed prefill against whole blocks' ideal", (own.computed / own.ideal,),
+                            "times", 1.05, True, f"sent {own.sent:,}, computed {own.computed:,.0f} tokens"),
+                    Outcome(f"{what}: {against} computes", (other.computed / own.computed,), target=target),
+                    Outcome(f"{what}: wall of {against}", (other.seconds / own.seconds,), target=target_of_wall),
                 ]
-        if not quick:
-            async with _fleet(folder, LARGE) as fleet:
-                pairs = [(await rollout(fleet, folder, *TIMED, "section_first"),
-                          await rollout(fleet, folder, *TIMED, "memory_first", grouped=False)) for _ in range(2)]
-            shape = f"G {TIMED[1]}, {TURNS} turns, {CHUNK}/{MEMORY}, 27M"
-            lines += [
-                Outcome(NAME, f"wall against memory first with a key for each trajectory, {shape}", target=2.5,
-                        values=tuple(other.seconds / own.seconds for own, other in pairs)),
-                Outcome(NAME, f"prompt and reply tokens, {shape}", unit="tokens/s",
-                        values=tuple((own.sent + own.replies) / own.seconds for own, _ in pairs)),
-            ]
         await close_clients()
     return lines
 
@@ -125,13 +93,12 @@ def ideal_prefill(requests: Iterable[tuple[Sequence[int], Sequence[int]]], block
 
 
 async def rollout(
-    fleet: Fleet, folder: Path, documents: int, siblings: int, order: str, *, grouped: bool = True
-) -> Rollout:
-    """All trajectories at once, with caches that were just emptied."""
-    prompts = folder / f"{order}.yaml"  # short: the pocket's tokenizer spells out most words
-    final = "Answer the question in \\boxed{}.\nQuestion:\n{problem}\nMemory:\n{memory}"
-    prompts.write_text(yaml.safe_dump({"memory": ORDERS[order], "final": final, "empty_memory": "none"}))
-    config = fleet.config.replace(n_samples_per_prompt=siblings if grouped else 1, mem_prompts=str(prompts))
+    fleet: Fleet, documents: int, siblings: int, order: str, *, grouped: bool = True
+) -> SimpleNamespace:
+    """All trajectories at once, with caches that were just emptied: prompt tokens sent, computed, ideal; seconds
+    of the wall."""
+    config = fleet.config.replace(n_samples_per_prompt=siblings if grouped else 1,
+                                  mem_prompts=f"{fleet.config.save_path}/{order}.yaml")
     args = embedded_args(config, Endpoint(Dialect.VLLM, fleet.url, LONGEST))
     samples = [
         Sample(prompt="Which fruit?", label="fig", group_index=index // siblings if grouped else index, index=index,
@@ -143,21 +110,21 @@ async def rollout(
     before, began = _computed(fleet), time.monotonic()
     await asyncio.gather(*(hooks.generate(args, sample, training_sampling(config, sample)) for sample in samples))
     seconds = time.monotonic() - began
-    assert all(sample.status.value in ("completed", "truncated") for sample in samples)
-    records = [record.turns for sample in samples if (record := Record.of(sample))]
+    records = [Record.of(sample).turns for sample in samples]
     asked = [(turn.prompt_ids, turn.response_ids) for turn in chain.from_iterable(zip_longest(*records)) if turn]
-    return Rollout(sum(len(prompt) for prompt, _ in asked), _computed(fleet) - before,
-                   ideal_prefill(asked, BLOCK_TOKENS), sum(len(reply) for _, reply in asked), seconds)
+    return SimpleNamespace(
+        sent=sum(len(prompt) for prompt, _ in asked), computed=_computed(fleet) - before, seconds=seconds,
+        ideal=ideal_prefill(asked, BLOCK_TOKENS))
 
 
-def _fleet(folder: Path, shape: dict[str, int]) -> Fleet:
-    """Two engines with random weights and the pocket's tokenizer."""
-    model = folder / f"model-{shape['hidden_size']}"
-    torch.manual_seed(0)
-    Qwen3ForCausalLM(Qwen3Config(
-        **shape, vocab_size=768, head_dim=64, tie_word_embeddings=True, max_position_embeddings=4096,
-        bos_token_id=None, eos_token_id=2, pad_token_id=0, dtype="float32",
-    )).save_pretrained(model)
+def _fleet(folder: Path) -> Fleet:
+    """Two engines with 27M random weights, the pocket's tokenizer and short prompts: it spells out most words."""
+    final = "Answer the question in \\boxed{}.\nQuestion:\n{problem}\nMemory:\n{memory}"
+    for order, memory in ORDERS.items():
+        prompts = {"memory": memory, "final": final, "empty_memory": "none"}
+        (folder / f"{order}.yaml").write_text(yaml.safe_dump(prompts))
+    model = folder / "model"
+    random_model(model, 768)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         shutil.copy(POCKET / name, model / name)
     config = Config.from_env({}).replace(
@@ -169,14 +136,12 @@ def _fleet(folder: Path, shape: dict[str, int]) -> Fleet:
 
 def _document(number: int) -> str:
     """Lines of two words, a full stop and the newline, which are four tokens."""
-    draw = random.Random(number)
-    return "".join(f"{draw.choice(WORDS)} {draw.choice(WORDS)}.\n" for _ in range(TURNS * CHUNK // 4))
+    words = random.Random(number).choices(WORDS, k=TURNS * CHUNK // 2)
+    return "".join(f"{first} {second}.\n" for first, second in zip(words[::2], words[1::2], strict=True))
 
 
 def _computed(fleet: Fleet) -> float:
     """Prompt tokens that the engines' caches did not have, since they started."""
-    signs = {"vllm:prefix_cache_queries_total": 1, "vllm:prefix_cache_hits_total": -1}
-    lines = [line for engine in fleet.engines
-             for line in urllib.request.urlopen(f"{engine.client.url}/metrics").read().decode().splitlines()]
-    return sum(signs.get(line.partition("{")[0], 0) * float(line.rsplit(maxsplit=1)[1])
-               for line in lines if line.startswith("vllm:prefix_cache"))
+    said = "".join(urllib.request.urlopen(f"{engine.client.url}/metrics").read().decode() for engine in fleet.engines)
+    found = re.findall(r"^vllm:prefix_cache_(queries|hits)_total\S* (\S+)$", said, re.MULTILINE)
+    return sum(float(value) if name == "queries" else -float(value) for name, value in found)

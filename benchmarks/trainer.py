@@ -1,114 +1,129 @@
-"""The trainer on tries against the trainer on rows, on one thread; bfloat16 against float32.
+"""The trainer on tries against the trainer on rows, and against TRL's GRPOTrainer, on one thread.
 
 The pocket model trains the rows of two rollouts of the pocket run. ``pocket_rows.json.gz`` has the converter's columns
 of its first rollout (starting weights; siblings say different things) and of its last (trained weights; they mostly
 say the same), recorded with the pack's own hooks, engine and router: 64 trajectories in groups of 8 each. A model of
 27M random weights trains made-up groups of the published shape. A ratio compares two trainers of one process that take
-turns; a step holds forward and backward pass, clipping and AdamW. SmolLM2-135M's shape is trained in bfloat16 and in
-float32 on all cores, where the processor multiplies bfloat16 faster.
+turns; a step holds forward and backward pass, clipping and AdamW, in float32.
+
+TRL has an environment of its own (requirements/bench-trl.txt; TRL_VENV names another folder than .venv-trl) and runs
+as a process that steps when told (``trl_worker.py``), so the two take turns. Both do one GRPO step without KL on the
+256 rows of a pocket rollout; TRL pads micro-batches of 64 rows. Before anything is timed, their log-probs are
+compared: they must be the same numbers. Every row is given an advantage, so that none is skipped: groups of equal
+rewards have none, and cost ours nothing and TRL a full pass.
 """
 
-from __future__ import annotations
-
 import gzip
+import json
 import os
 import random
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import orjson
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from ..checkpoints.precision import FASTER_BY, product_rate
 from ..config import Config
+from ..system.process_environment import process_environment
 from ..training.rows import TrainRow, rows_from_train_data
 from ..training.trainer import Trainer
-from .outcome import Outcome, cpu_seconds, ratios, wall_seconds
+from .outcome import Outcome, cpu_ratios, seconds
 
-NAME = "trainer"
-POCKET = Path(__file__).parents[1] / "pocket" / "start"
+PACK = Path(__file__).parents[1]
+POCKET = PACK / "pocket" / "start"
 FIRST, LAST = "first", "last"
-CHUNK, MEMORY = 640, 128
-SHAPES: dict[str, dict[str, int]] = {
-    "27M": {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
-            "intermediate_size": 1536, "vocab_size": 4096},
-    "135M": {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,
-             "intermediate_size": 1536, "vocab_size": 49152},  # SmolLM2-135M's
-}
+CHUNK, MEMORY, VOCABULARY = 640, 128, 4096
+
+
+def random_model(folder: Path | str, vocabulary: int) -> None:
+    """A Qwen3 of 27M random weights."""
+    torch.manual_seed(0)
+    Qwen3ForCausalLM(Qwen3Config(
+        hidden_size=512, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=4, intermediate_size=1536,
+        head_dim=64, vocab_size=vocabulary, tie_word_embeddings=True, max_position_embeddings=8192, bos_token_id=None,
+        eos_token_id=2, pad_token_id=0, dtype="float32",
+    )).save_pretrained(folder)
 
 
 def measure(quick: bool = False) -> list[Outcome]:
+    """Rows as tries against rows: the update, and both passes before it, of the policy and of the reference."""
     torch.set_num_threads(1)
-    lines = pocket_lines(FIRST, 8.0, 5.0, 2 if quick else 5)
-    if not quick:
-        lines += pocket_lines(LAST, None, None, 5)
-    with tempfile.TemporaryDirectory() as folder:
-        for shape in SHAPES:
-            config = Qwen3Config(**SHAPES[shape], head_dim=64, tie_word_embeddings=True, max_position_embeddings=8192)
-            Qwen3ForCausalLM(config).save_pretrained(f"{folder}/{shape}")
+    lines, config = list[Outcome](), Config(hf_ckpt=str(POCKET), kl_coef=0.001, lr=0.0)
+    for rollout, target, target_of_passes in ((FIRST, 8.0, 5.0), (LAST, None, None))[: 1 if quick else 2]:
+        rows, what = pocket_rows(rollout), f"pocket's {rollout} rollout"
+        old = Trainer(config).log_probs(rows)
+        update = partial(Trainer.train_step, rows=rows, old_log_probs=old, ref_log_probs=old)
+        lines += compared(f"update, {what}", config, rows, target, 2 if quick else 5, update)
+        lines += compared(f"log-prob and reference passes, {what}", config, rows, target_of_passes, 2 if quick else 5,
+                          lambda trainer, rows=rows: (trainer.log_probs(rows), trainer.reference_log_probs(rows)))
+    with tempfile.TemporaryDirectory() as model:
+        random_model(model, VOCABULARY)
+        config = Config(hf_ckpt=model, kl_coef=0.0, lr=0.0, max_tokens_per_gpu=8192)
         for siblings, target, rounds in ((8, 2.5, 3), (16, 3.2, 2)):
-            lines += group_lines(f"{folder}/27M", siblings, target, 1 if quick else rounds)
-        return lines + bfloat16_lines(f"{folder}/135M", 1 if quick else 3)
+            rows = group_rows(siblings, VOCABULARY)
+            update = partial(Trainer.train_step, rows=rows, old_log_probs=[row.log_probs for row in rows])
+            lines += compared(f"update, 27M, G {siblings}, chunk {CHUNK}, memory {MEMORY}", config, rows, target,
+                              1 if quick else rounds, update)
+    return lines
 
 
-def pocket_lines(rollout: str, target: float | None, target_of_passes: float | None, rounds: int) -> list[Outcome]:
-    """The update, and both passes before it: the policy's log-probs and the reference's."""
-    rows, config = pocket_rows(rollout), Config(hf_ckpt=str(POCKET), kl_coef=0.001, lr=0.0)
-    tries, plain = Trainer(config), Trainer(config, share=False)
-    old, what = tries.log_probs(rows), f"pocket's {rollout} rollout"
-    return [
-        *_lines(f"update, {what}", rows, target, rounds,
-                lambda: tries.train_step(rows, old, old), lambda: plain.train_step(rows, old, old)),
-        *_lines(f"log-prob and reference passes, {what}", rows, target_of_passes, rounds,
-                lambda: (tries.log_probs(rows), tries.reference_log_probs(rows)),
-                lambda: (plain.log_probs(rows), plain.reference_log_probs(rows))),
-    ]
-
-
-def group_lines(model: str, siblings: int, target: float, rounds: int) -> list[Outcome]:
-    rows = group_rows(siblings, SHAPES["27M"]["vocab_size"])
-    config = Config(hf_ckpt=model, kl_coef=0.0, lr=0.0, max_tokens_per_gpu=8192)
-    old = [row.log_probs for row in rows]
-    tries, plain = Trainer(config), Trainer(config, share=False)
-    return _lines(f"update, 27M, G {siblings}, chunk {CHUNK}, memory {MEMORY}", rows, target, rounds,
-                  lambda: tries.train_step(rows, old), lambda: plain.train_step(rows, old))
-
-
-def bfloat16_lines(model: str, rounds: int) -> list[Outcome]:
-    what = "135M, bfloat16 against float32"
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
-    times = product_rate(torch.bfloat16) / product_rate(torch.float32)
-    if times < FASTER_BY:
-        note = f"this processor multiplies bfloat16 at {times:.2f} of float32's rate"
-        return [Outcome(NAME, f"update, {what}", target=3.0, note=note)]
-    rows = group_rows(2, SHAPES["135M"]["vocab_size"])
-    old = [row.log_probs for row in rows]
-    config = Config(hf_ckpt=model, kl_coef=0.0, lr=0.0, max_tokens_per_gpu=8192, train_dtype="float32")
-    plain, half = Trainer(config), Trainer(config.replace(train_dtype="bfloat16"))
-    found = []
-    for name, target, call in (("update", 3.0, lambda trainer: trainer.train_step(rows, old)),
-                               ("log-probs", None, lambda trainer: trainer.log_probs(rows))):
-        for trainer in (plain, half):
-            call(trainer)
-        values = ratios(lambda call=call: wall_seconds(lambda: call(plain)),
-                        lambda call=call: wall_seconds(lambda: call(half)), rounds)
-        found.append(Outcome(NAME, f"{name}, {what}", values, target=target))
-    return found
-
-
-def _lines(what: str, rows: list[TrainRow], target: float | None, rounds: int, tries: Callable[[], object],
-           plain: Callable[[], object]) -> list[Outcome]:
-    for call in (tries, plain):  # nobody pays for what the first call sets up
-        call()
+def compared(what: str, config: Config, rows: list[TrainRow], target: float | None, rounds: int,
+             call: Callable[[Trainer], object]) -> list[Outcome]:
+    tries, plain = partial(call, Trainer(config)), partial(call, Trainer(config, share=False))
+    for each in (tries, plain):  # nobody pays for what the first call sets up
+        each()
     tokens = sum(len(row.tokens) for row in rows)
     return [
-        Outcome(NAME, f"{what}: tries against rows", target=target,
-                values=ratios(lambda: cpu_seconds(plain), lambda: cpu_seconds(tries), rounds)),
-        Outcome(NAME, f"{what}, tries", (tokens / cpu_seconds(tries),), unit="tokens/s",
+        Outcome(f"{what}: tries against rows", cpu_ratios(plain, tries, rounds), target=target),
+        Outcome(f"{what}, tries", (tokens / seconds(tries, time.process_time),), "tokens/s",
                 note=f"row tokens a CPU second; {tokens:,} in {len(rows)} rows"),
     ]
+
+
+# --- TRL ------------------------------------------------------------------------------------------------------------
+
+
+def against_trl(quick: bool = False) -> list[Outcome]:
+    """The trainer's step against TRL's."""
+    torch.set_num_threads(1)
+    folder = os.environ.get("TRL_VENV") or f"{sys.prefix}-trl"
+    script = 'source "$1/_common.sh"; install_once "$2" trl "$(fingerprint bench-trl)" install_beside "$2" bench-trl'
+    subprocess.run(["bash", "-c", script, "bash", PACK, folder], stdout=sys.stderr, check=True,
+                   env=os.environ | {"VENV": sys.prefix})
+    trainer = Trainer(Config(hf_ckpt=str(POCKET), kl_coef=0.0, lr=0.0))
+    return [compared_with_trl(trainer, folder, rollout, target, 2 if quick else 5)
+            for rollout, target in ((FIRST, 7.0), (LAST, None))[: 1 if quick else 2]]
+
+
+def compared_with_trl(trainer: Trainer, folder: str, rollout: str, target: float | None, rounds: int) -> Outcome:
+    rows = [replace(row, advantage=row.advantage or 0.1) for row in pocket_rows(rollout)]
+    old = trainer.log_probs(rows)
+    quiet = {"HF_HUB_OFFLINE": "1", "WANDB_DISABLED": "true", "OMP_NUM_THREADS": "1"}
+    command = [f"{folder}/bin/python", "-P", Path(__file__).with_name("trl_worker.py")]
+    with tempfile.TemporaryDirectory() as scratch, subprocess.Popen(
+        command, env=os.environ | process_environment(1) | quiet, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        def ask(content: Any) -> Any:
+            print(json.dumps(content), file=process.stdin, flush=True)
+            return json.loads(process.stdout.readline())
+
+        version = ask({"model": str(POCKET), "micro_batch": 64, "scratch": scratch,
+                       "rows": [[row.tokens, row.response_length, row.advantage] for row in rows]})
+        ours, trl = sum(map(sum, old)), ask("score")
+        assert abs(ours - trl) <= 1e-4 * abs(ours), f"other arithmetic: log-probs {trl:.6g}, ours {ours:.6g}"
+        times = [(ask("step"), seconds(lambda: trainer.train_step(rows, old), time.process_time))
+                 for _ in range(1 + rounds)]
+    return Outcome(f"step, pocket's {rollout} rollout: times TRL's speed", tuple(a / b for a, b in times[1:]),
+                   target=target, note=f"TRL {version}; log-probs add to {ours:.2f} in ours, {trl:.2f} in TRL's")
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------

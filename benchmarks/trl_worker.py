@@ -9,8 +9,6 @@ Then ``"step"`` is one GRPO step on all rows, TRL's own ``_compute_loss``, backw
 its CPU seconds, and ``"score"`` the sum of all log-probs without gradient.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -18,6 +16,7 @@ import time
 
 import torch
 from datasets import Dataset
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
 from trl import __version__ as trl_version
@@ -55,17 +54,13 @@ def prepare(model: str, rows: list, size: int, scratch: str) -> tuple[GRPOTraine
 
 def batch(rows: list) -> dict:
     """Prompts padded on the left, replies on the right, as TRL has them."""
-    prompt = max(len(tokens) - length for tokens, length, _ in rows)
-    reply = max(length for _, length, _ in rows)
-    made = {name: torch.zeros(len(rows), width, dtype=torch.long) for name, width in (
-        ("prompt_ids", prompt), ("prompt_mask", prompt), ("completion_ids", reply), ("completion_mask", reply))}
-    for i, (tokens, length, _) in enumerate(rows):
-        own = len(tokens) - length
-        made["prompt_ids"][i, prompt - own :] = torch.tensor(tokens[:own])
-        made["prompt_mask"][i, prompt - own :] = 1
-        made["completion_ids"][i, :length] = torch.tensor(tokens[own:])
-        made["completion_mask"][i, :length] = 1
-    return made | {"advantages": torch.tensor([advantage for *_, advantage in rows])}
+    parts = {"prompt": ([torch.tensor(tokens[:-length]) for tokens, length, _ in rows], "left"),
+             "completion": ([torch.tensor(tokens[-length:]) for tokens, length, _ in rows], "right")}
+    made = {"advantages": torch.tensor([advantage for *_, advantage in rows])}
+    for name, (ids, side) in parts.items():
+        for what, values in (("ids", ids), ("mask", [torch.ones_like(each) for each in ids])):
+            made[f"{name}_{what}"] = pad_sequence(values, batch_first=True, padding_side=side)
+    return made
 
 
 def step(trainer: GRPOTrainer, batches: list[dict]) -> float:

@@ -4,7 +4,7 @@ RUN is a folder with ``metrics.jsonl`` (SAVE_PATH of the embedded host): its cur
 ``eval/``. RESULTS are folders of ``mem-agent eval``, or of the sifter's stages with the scores of ``mem-agent
 sifter-table``. The page has a section for each.
 
-Writes into DIR (``report`` beside the first result folder, or in the first run, unless given):
+Writes into DIR (``report`` in the first folder, unless given):
 
 =====================================  ============================================================================
 ``index.html``                         everything on one page, nothing loaded from outside
@@ -22,101 +22,57 @@ import argparse
 import os
 import re
 from collections.abc import Mapping, Sequence
-from html import unescape
+from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-import pandas as pd
-
-from ..evaluation.results import read_results
-from ..evaluation.summary import differences, summarise
 from ..hooks.traces import kept_files
-from ..memsifter.table import FILE, TITLES, SifterScores, read_scores
 from ..system.cli import one_line_errors, run_main
-from ..system.errors import MemAgentError
 from ..system.files import write_atomically
-from ..system.text import markdown_cell
-from .data import evaluations_of, frame_of, is_training_run, points_of, read_training_runs, results_csv
-from .page import headlines, provenance, render, warnings
-from .plots import evaluation_plots, training_plots
-from .published import CAVEATS, published_beside, published_frame
-from .questions import answers_of, questions_csv, questions_json
-from .sifter import sifter_plot, sifter_tables
-from .tables import HEADLINE, Table, difference_table, evaluation_tables, model_title, shorten, training_tables
+from .data import PUBLISHED, read_material, results_csv
+from .page import QUESTIONS, answers_of, headlines, provenance, questions_json, render, warnings
+from .plots import plots_of
+from .tables import shorten, tables_of
 from .viewer.page import FILE as VIEWER
 from .viewer.page import write_viewer
 
 
 def make_report(folders: Sequence[Path], output: Path, viewer: bool = False) -> str:
-    """Write everything; returns what the command prints, in Markdown.
+    """Write everything; returns what the command prints, in Markdown: headlines, warnings, and the first tables.
 
     Raises:
-        MemAgentError: a folder is neither run nor results or empty, or ``output`` is a Python package.
+        MemAgentError: a folder is neither run nor results, is empty, or is damaged.
     """
-    if (output / "__init__.py").exists():
-        raise MemAgentError(f"{output} is a folder of source code; give another --output")
-    sifted = _sifted(folders)
-    trained = read_training_runs(list(dict.fromkeys(path.resolve() for path in folders if is_training_run(path))))
-    kept = [evaluations_of(run.folder) for run in trained]
-    known = {run.folder for run in trained} | {path for compared, _ in kept for path in compared}
-    named = [path for path in folders if path not in sifted and path.resolve() not in known]
-    between = [path for _, own in kept for path in own if path not in {path.resolve() for path in named}]
-    compared = [*(path for own, _ in kept for path in own), *named]
-    runs = read_results(compared) if compared else ()
-    evaluated = [(run, [summarise(run.label, cell) for cell in run.cells]) for run in (*read_results(between), *runs)]
-    points = [points_of(run, evaluated) for run in trained]
-    summaries = [summary for _, found in evaluated[len(between) :] for summary in found]
-
-    ours = frame_of(summaries)
-    beside = published_beside(ours)
-    frame = pd.concat([ours, published_frame(beside)], ignore_index=True)
-    tables = {"training": training_tables(trained, points), "sifter": sifter_tables([*sifted.values()])}
-    if runs:
-        tables |= evaluation_tables(frame, {run.label: model_title(run) for run in runs}, beside)
-        tables["paired"] += difference_table(runs[0].label, differences(runs))
-    plots = [*training_plots(trained, points), *evaluation_plots(ours, beside), *sifter_plot([*sifted.values()])]
-    warned = [*(note for _, scores in sifted.values() for note in scores.notes), *warnings(runs, summaries)]
-    labels = {run.folder: run.label for run in trained} | {run.folder: run.label for run in runs}
+    material = read_material(folders)
+    trained, results = material.trained, material.results
+    tables, plots = tables_of(material), plots_of(material)
+    labels = {run.folder: run.label for run in trained} | {run.folder: run.label for run in results}
     viewers = _viewers(labels, output, write=viewer)
-    answers = answers_of(runs)
-    shown = [run.label for run in trained] or [*(label for label, _ in sifted.values()), *(run.label for run in runs)]
+    shown = [run.label for run in trained] or [*material.sifted, *(run.label for run in results)]
     title = f"{'Training' if trained else 'Evaluation'} of {', '.join(map(shorten, shown))}"
-    lines, caveats = headlines(runs, trained), CAVEATS if beside else ()
+    said, warned = list(headlines(results, trained)), warnings(material)
+    caveats = PUBLISHED["caveats"] if tables["published"] else []
+    answers = answers_of(results)
 
     files = {f"{plot.name}.png": plot.png for plot in plots}
-    if runs:
-        files |= {"results.csv": results_csv(frame).encode(), "questions.csv": questions_csv(answers).encode()}
+    if results:
+        files["results.csv"] = results_csv(material.frame).encode()
+        files["questions.csv"] = answers[QUESTIONS].to_csv(index=False, lineterminator="\n").encode()
     files["index.html"] = render(
-        Path(__file__).parent, "page.html.jinja", title=title, headlines=lines, warnings=warned, tables=tables,
+        Path(__file__).parent, "page.html.jinja", title=title, headlines=said, warnings=warned, tables=tables,
         plots={plot.name: plot for plot in plots}, training=[(run.label, viewers.get(run.folder)) for run in trained],
-        provenance=[provenance(run) for run in runs], files=list(answers["file"].unique()),
-        questions=questions_json(answers, runs, viewers), linked=any(run.folder in viewers for run in runs),
+        provenance=[provenance(run) for run in results], files=list(answers["file"].unique()),
+        questions=questions_json(answers, results, viewers), linked=any(run.folder in viewers for run in results),
         caveats=caveats,
     ).encode()
-    begin = [f"# {markdown_cell(title)}\n", *(f"**{one.number}** {markdown_cell(one.sentence)}\n" for one in lines)]
-    begin += [_listed("Read with care", warned).markdown()] if warned else []
-    every = [table for found in tables.values() for table in found]
-    every += [_listed("Published numbers", caveats)] if caveats else []
-    files["report.md"] = "\n".join([*begin, *(table.markdown() for table in every)]).encode()
+    begin = "\n".join([f"# {title}", *(f"\n**{one.number}** {one.sentence}" for one in said), "",
+                       *(f"- {line}" for line in warned), ""])
+    every = [table.markdown() for found in tables.values() for table in found]
+    files["report.md"] = "\n".join([escape(begin), *every, *(f"- {line}" for line in caveats), ""]).encode()
     output.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_atomically(output / name, content)
-    printed = [table for table in every if table.title in (HEADLINE, *TITLES.values())]
-    return unescape("\n".join([*begin, *(table.markdown().partition("\n\n")[2] for table in printed)]))
-
-
-def _sifted(folders: Sequence[Path]) -> dict[Path, tuple[str, SifterScores]]:
-    """The scores of the sifter's stages, with the folder's name. Raises MemAgentError where stages have none."""
-    found = {folder: (folder.resolve().name, read_scores(folder / FILE)) for folder in folders
-             if (folder / FILE).is_file()}
-    for folder in folders:
-        if folder not in found and any(folder.glob("*/*_embed.parquet")):
-            raise MemAgentError(f"{folder}: stages without scores; mem-agent sifter-table {folder} makes them")
-    return found
-
-
-def _listed(title: str, lines: Sequence[str]) -> Table:
-    return Table(title, ("to know",), [(line,) for line in lines])
+    return "\n".join([begin, *(table.markdown() for table in (*tables["sifter"], *tables["standing"][:1]))])
 
 
 def _viewers(labels: Mapping[Path, str], output: Path, *, write: bool) -> dict[Path, str]:
@@ -124,22 +80,14 @@ def _viewers(labels: Mapping[Path, str], output: Path, *, write: bool) -> dict[P
     beside it, which ``write`` makes so that the report can be moved as a whole, else the folder's own ``view.html``.
 
     Raises:
-        MemAgentError: pages are to be written, and no folder has trajectories.
+        TraceError: pages are to be written, and no folder has trajectories.
     """
-    kept = [folder for folder in labels if kept_files(folder)]
-    if write and not kept:
-        raise MemAgentError(f"no trajectories in {', '.join(map(str, labels))}; evaluate and train with "
-                            "KEEP_TRAJECTORIES above 0, or leave --viewer out")
-    found: dict[Path, str] = {}
-    for folder in kept:
-        slug = re.sub(r"[^A-Za-z0-9.-]+", "-", labels[folder]).strip("-")
-        beside = output / f"view_{slug}.html"
-        if write:
-            write_viewer(folder, beside)
-        for page in (folder / VIEWER, beside):
-            if page.is_file():
-                found[folder] = quote(os.path.relpath(page.resolve(), output.resolve()))
-    return found
+    beside = {folder: output / f"view_{re.sub(r'[^A-Za-z0-9.-]+', '-', label).strip('-')}.html"
+              for folder, label in labels.items()}
+    for folder in ([path for path in labels if kept_files(path)] or labels) if write else ():
+        write_viewer(folder, beside[folder])
+    return {folder: quote(os.path.relpath(page, output.resolve()))
+            for folder in labels for page in (folder / VIEWER, beside[folder].resolve()) if page.is_file()}
 
 
 @one_line_errors("the same command makes the report")
@@ -147,12 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent report", description="Make the report of runs and evaluations.")
     parser.add_argument("folders", nargs="+", type=Path, metavar="RUN_OR_RESULTS",
                         help="training runs and result folders; the first results are the base of comparisons")
-    parser.add_argument("--output", type=Path,
-                        help="folder to write (default: `report` beside the first results, or in the first run)")
+    parser.add_argument("--output", type=Path, help="folder to write (default: `report` in the first folder)")
     parser.add_argument("--viewer", action="store_true", help="write the trajectories' page, too, and link into it")
     options = parser.parse_args(arguments)
-    first = options.folders[0].resolve()
-    output = options.output or (first if is_training_run(first) else first.parent) / "report"
+    output = options.output or options.folders[0] / "report"
     print(make_report(options.folders, output, options.viewer))
     print(output / "index.html")
     return 0

@@ -3,7 +3,7 @@
 A fact is one accepted answer. It stands in a text where containment (``rewards.qa_metrics.sub_em``) says so: the same
 words in SQuAD form, side by side; what is marked is the stretch of the text they come from. Answers in scripts that
 put no blanks between words stand wherever their characters do. A box is none of a word: silver stands in
-``\\boxed{silver}``. Yes, no and noanswer stand nowhere: texts hold them by chance.
+``\\boxed{silver}``. Yes, no, noanswer and articles stand nowhere: texts hold them by chance.
 
 Worked example, the fact "silver"; one turn a line::
 
@@ -29,72 +29,46 @@ from ...rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad
 
 Span = tuple[int, int]
 _BOX = "\\boxed{"
+_MARKS = f"[{re.escape(string.punctuation)}]*"
+_BETWEEN_WORDS = rf"{_MARKS}\s(?:\s|{_MARKS}\b(?:a|an|the)\b)*{_MARKS}"
 
 
 class Fact(NamedTuple):
     text: str
     form: str
     """Its words in SQuAD form; empty where the characters themselves are searched."""
-    articles: bool
-    """Whether a, an and the are words of it."""
+
+    @property
+    def pattern(self) -> str:
+        """Of the stretch of a text that the words come from, without marks around it."""
+        words = [_MARKS.join(map(re.escape, word)) for word in self.form.split()]
+        return rf"(?<!\w){_BETWEEN_WORDS.join(words)}(?!\w)" if words else re.escape(self.text)
 
 
 def facts_of(golds: Sequence[str]) -> tuple[Fact, ...]:
     """The accepted answers that can be searched for, each once."""
     found: dict[str, Fact] = {}
-    for gold in golds:
-        if normalise_squad(gold, keep_articles=True) in CLOSED_ANSWERS | {""}:
-            continue
-        articles = not normalise_squad(gold)
-        form = "" if re.search(f"[{WITHOUT_BLANKS}]", gold) else normalise_squad(gold, keep_articles=articles)
-        found.setdefault(form or gold.strip(), Fact(gold.strip(), form, articles))
+    for gold in map(str.strip, golds):
+        form = normalise_squad(gold)
+        if form and form not in CLOSED_ANSWERS:
+            fact = Fact(gold, "" if re.search(f"[{WITHOUT_BLANKS}]", gold) else form)
+            found.setdefault(fact.form or gold, fact)
     return tuple(found.values())
 
 
 def holds(text: str, fact: Fact) -> bool:
-    return f" {fact.form} " in _form(text, fact.articles) if fact.form else fact.text in text
+    return f" {fact.form} " in _form(text) if fact.form else fact.text in text
 
 
 @lru_cache(1024)  # whoever asks, asks for every fact in a text, and of siblings that share a document
-def _form(text: str, articles: bool) -> str:
-    return f" {normalise_squad(_without_boxes(text), keep_articles=articles)} "
-
-
-def _without_boxes(text: str) -> str:
-    return text.replace(_BOX, " " * len(_BOX))
+def _form(text: str) -> str:
+    return f" {normalise_squad(text.replace(_BOX, ' '))} "
 
 
 def gold_spans(text: str, facts: Sequence[Fact]) -> list[Span]:
     """Where any of the facts stands in the text, from left to right, none over another."""
-    apart: list[Span] = []
-    for start, end in sorted(span for fact in facts if holds(text, fact) for span in _spans(text, fact)):
-        if apart and start < apart[-1][1]:
-            start, end = apart[-1][0], max(end, apart.pop()[1])
-        apart.append((start, end))
-    return apart
-
-
-def _spans(text: str, fact: Fact) -> list[Span]:
-    if not fact.form:
-        return [match.span() for match in re.finditer(re.escape(fact.text), text)]
-    words, places = _words(text, fact.articles)
-    wanted = fact.form.split()
-    starts = [at for at in range(len(words) - len(wanted) + 1) if words[at : at + len(wanted)] == wanted]
-    return [(places[at][0], places[at + len(wanted) - 1][1]) for at in starts]
-
-
-@lru_cache(8)
-def _words(text: str, articles: bool) -> tuple[list[str], list[Span]]:
-    """The text's words in SQuAD form, and where the raw word that each comes from lies, without marks around it."""
-    words, places = [], []
-    for match in re.finditer(r"\S+", _without_boxes(text)):
-        raw = match.group()
-        end = match.start() + len(raw.rstrip(string.punctuation))
-        start = match.end() - len(raw.lstrip(string.punctuation))
-        for word in normalise_squad(raw, keep_articles=articles).split():
-            words.append(word)
-            places.append((start, end))
-    return words, places
+    patterns = sorted((fact.pattern for fact in facts if holds(text, fact)), key=len, reverse=True)
+    return [match.span() for match in re.finditer("|".join(patterns), text, re.IGNORECASE)] if patterns else []
 
 
 def events_of(turn: TraceTurn, before: str, sections: Sequence[str], facts: Sequence[Fact]) -> list[str]:

@@ -7,28 +7,26 @@ numbers.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ...evaluation.results import length_order
 from ...evaluation.summary import main_metric
-from ...hooks.traces import FOLDER, Trace, TraceDocument, TraceError, TraceTurn, read_traces
+from ...hooks.traces import FOLDER, Trace, TraceDocument, TraceError, TraceTurn, read_traces, trace_files
 
 
 class Place(NamedTuple):
-    """Where a trajectory belongs; rollouts in their order, then lengths in theirs."""
+    """Where a trajectory belongs."""
 
     rollout: int = -1
     """-1: none."""
-    number: int = -1
-    """The length's, where it is one."""
     length: str = ""
 
-    @classmethod
-    def of(cls, trace: Trace) -> Place:
-        length = trace.length or ""
-        return cls(-1 if trace.rollout is None else trace.rollout, int(length) if length.isdecimal() else -1, length)
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """Rollouts by number, then lengths by number."""
+        return self.rollout, length_order(self.length)
 
     @property
     def label(self) -> str:
@@ -77,6 +75,15 @@ class Group(NamedTuple):
         return self.first.question_id or self.number
 
 
+def files_of(folder: Path) -> list[Path]:
+    """Those that have a trajectory. Raises TraceError where none has."""
+    files = [file for file in trace_files(folder) if file.stat().st_size]
+    if not files:
+        raise TraceError(f"{folder}: its {FOLDER}/*.jsonl hold no trajectory: one was larger than all that is "
+                         "kept, or the run was killed before one was kept")
+    return files
+
+
 def groups_of(file: Path) -> list[Group]:
     documents: dict[str | None, TraceDocument] = {}
     siblings: dict[str, Sibling] = {}
@@ -88,8 +95,10 @@ def groups_of(file: Path) -> list[Group]:
     grouped: dict[tuple[Place, str], list[Sibling]] = defaultdict(list)
     for sibling in sorted(siblings.values(), key=lambda sibling: sibling.trace.sample):
         trace = sibling.trace
-        grouped[Place.of(trace), trace.group or trace.question_id or trace.id].append(sibling)
-    return [Group(*key, grouped[key]) for key in sorted(grouped, key=lambda key: (key[0], natural(key[1])))]
+        place = Place(-1 if trace.rollout is None else trace.rollout, trace.length or "")
+        grouped[place, trace.group or trace.question_id or trace.id].append(sibling)
+    groups = [Group(*key, found) for key, found in grouped.items()]
+    return sorted(groups, key=lambda group: (group.place.order, length_order(group.number)))
 
 
 def log_probs_of(turn: TraceTurn) -> list[float]:
@@ -97,13 +106,3 @@ def log_probs_of(turn: TraceTurn) -> list[float]:
     known = [value for value in turn.log_probs if value is not None]
     whole = len(turn.pieces) == len(turn.log_probs) == len(known) and "".join(turn.pieces) == turn.reply
     return known if whole else []
-
-
-def nothing_kept(folder: Path) -> TraceError:
-    return TraceError(f"{folder}: its {FOLDER}/*.jsonl hold no trajectory: one was larger than all that is kept, "
-                      "or the run was killed before one was kept")
-
-
-def natural(name: str) -> list[tuple[int, int, str]]:
-    """A key that sorts q2 before q10."""
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"([0-9]+)", name) if part]

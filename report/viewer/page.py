@@ -1,22 +1,19 @@
 """Write the page of a run's or an evaluation's trajectories: ``mem-agent view RUN_OR_RESULTS [--output FILE.html]``.
 
 One file that loads nothing; ``view.html`` in the given folder unless named, where a report links into it. The page
-draws what is computed here: it is an index and parts, JSON that is deflated and in base64, each decoded when it is
-looked at. A text that comes again in a group, as the memory that the next turn is shown, is a number into its
-``strings``::
+draws what is computed here: an index and a part for each group, JSON that is deflated and in base64, each decoded when
+it is looked at. A text of a group, as the memory that the next turn is shown or the section that all siblings read, is
+a number into its ``strings``::
 
-    index     {"title": "run", "places": [...], "groups": [{"question": ..., "siblings": [...], "part": 0,
-               "documents": [1]}]}
+    index     {"title": "run", "places": [...], "groups": [{"question": ..., "siblings": [...]}]}
     group     {"strings": [["metal", []], ["metal silver", [6, 12]]],        a text, and where accepted answers stand
-               "sections": [[[], [12, 18]]],                               the same of each document's sections
-               "siblings": [{"turns": [{"kind": "memory", "sections": [0], "events": [""], "memory": 0,
+               "siblings": [{"turns": [{"kind": "memory", "sections": [[0, 3]], "events": [""], "memory": 0,
                              "changes": [["added", "metal", []]], "tokens": [[3, 2], [21, 3]], ...}]}]}
-    document  ["Ann has it", "Bo sleeps and ..."]                          once for all groups that read it
 
 Places in texts are those of a browser, in units of UTF-16; tokens are lengths and hundredths of -log_prob.
 
 Invariants: texts are data: they stand in the file compressed and in base64, and the page writes them as text nodes
-alone; the browser is told to run this one script, by its hash, and to load nothing (Content-Security-Policy).
+alone; the browser is told to load nothing (Content-Security-Policy).
 """
 
 from __future__ import annotations
@@ -25,52 +22,39 @@ import argparse
 import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import orjson
-from markupsafe import Markup
 
-from ...hooks.traces import trace_files
 from ...system.cli import one_line_errors, run_main
 from ...system.files import write_atomically
 from ..page import render
 from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans
-from .groups import Group, Place, Sibling, groups_of, log_probs_of, nothing_kept
+from .groups import Group, Sibling, files_of, groups_of, log_probs_of
 
 FILE = "view.html"
-_WEB = Path(__file__).parent / "web"
-_SCRIPTS = ("data", "elements", "turns", "questions", "index")
-_SHOWN = ("reward", "advantage", "failure", "prediction")
-_OF_TRACE = ("task", "agent", "weight_version", "outcome", "failure_message", "reward_parts", "accuracy", "scores",
-             "counts")
-_OF_TURN = ("kind", "stop", "prompt_tokens", "cached_tokens", "rewards", "advantage")
+_SHOWN = ("sample", "reward", "advantage", "failure", "prediction")
+"""Of a trace, in the index."""
+_TEXTS = ("before", "recalled", "prompt", "reply", "memory")
 
 
 def write_viewer(folder: Path, output: Path) -> None:
     """Raises TraceError: the folder has no traces, or one cannot be read."""
-    parts: list[str] = []
-    documents: dict[tuple[str, ...], int] = {}
-    lines: list[tuple[Place, dict[str, Any]]] = []
-    for file in trace_files(folder):
-        for group in groups_of(file):
-            lines.append((group.place, _group(group, documents, parts)))
-    if not lines:
-        raise nothing_kept(folder)
-    lines.sort(key=lambda line: line[0])
-    places = list(dict.fromkeys(place for place, _ in lines))
+    found = [(group.place, _line(group), _packed(_part(group)))
+             for file in files_of(folder) for group in groups_of(file)]
+    found.sort(key=lambda each: each[0].order)
+    places = list(dict.fromkeys(place for place, _, _ in found))
+    title = folder.resolve().name
     index = {
-        "title": folder.resolve().name,
+        "title": title,
         "places": [{"rollout": place.rollout if place.rollout >= 0 else None, "length": place.length or None,
                     "label": place.label} for place in places],
-        "groups": [line | {"place": places.index(place)} for place, line in lines],
+        "groups": [line | {"place": places.index(place)} for place, line, _ in found],
     }
-    script = "\n".join((_WEB / f"{name}.js").read_text(encoding="utf-8") for name in _SCRIPTS)
-    script = f'"use strict";\n(() => {{\n{script}\n}})();'
-    style = (_WEB / "viewer.css").read_text(encoding="utf-8")
-    page = render(_WEB, "page.html.jinja", title=index["title"], script=Markup(script), style=Markup(style),
-                  script_hash=_hash(script), style_hash=_hash(style), index=_packed(index), parts=parts)
+    page = render(Path(__file__).parent / "web", "page.html.jinja", title=title, index=_packed(index),
+                  parts=[part for _, _, part in found])
     output.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(output, page.encode())
 
@@ -79,55 +63,36 @@ def _packed(content: Any) -> str:
     return b64encode(zlib.compress(orjson.dumps(content))).decode()
 
 
-def _hash(content: str) -> str:
-    return "sha256-" + b64encode(sha256(content.encode()).digest()).decode()
-
-
-def _group(group: Group, documents: dict[tuple[str, ...], int], parts: list[str]) -> dict[str, Any]:
-    """The group's line of the index; its part, and documents that are new, go into ``parts``."""
-    facts = facts_of(group.first.golds)
-    read = list(dict.fromkeys(s.document.sections for s in group.siblings if s.document))
-    for sections in read:
-        if sections not in documents:
-            documents[sections] = len(parts)
-            parts.append(_packed(sections))
-    strings: dict[str, int] = {}
-    siblings = [_sibling(sibling, facts, strings) for sibling in group.siblings]
-    parts.append(_packed({
-        "strings": [[text, _places(text, gold_spans(text, facts))] for text in strings],
-        "sections": [[_places(text, gold_spans(text, facts)) for text in sections] for sections in read],
-        "siblings": siblings,
-    }))
+def _line(group: Group) -> dict[str, Any]:
+    """What the index has of a group."""
     return {
         "name": group.name, "group": group.number, "question": group.first.question, "golds": group.first.golds,
-        "facts": [fact.text for fact in facts], "part": len(parts) - 1,
-        "documents": [documents[sections] for sections in read],
-        "siblings": [
-            {name: getattr(s.trace, name) for name in ("sample", *_SHOWN)} | {
-                "worth": s.worth, "turns": len(s.trace.turns),
-                "document": read.index(s.document.sections) if s.document else None}
-            for s in group.siblings],
+        "facts": [fact.text for fact in facts_of(group.first.golds)],
+        "siblings": [{name: getattr(one.trace, name) for name in _SHOWN}
+                     | {"worth": one.worth, "turns": len(one.trace.turns)} for one in group.siblings],
     }
 
 
-def _sibling(sibling: Sibling, facts: Sequence[Fact], strings: dict[str, int]) -> dict[str, Any]:
-    def number(text: str) -> int:
-        return strings.setdefault(text, len(strings))
+def _part(group: Group) -> dict[str, Any]:
+    facts = facts_of(group.first.golds)
+    strings: dict[str, int] = {}
+    siblings = [asdict(one.trace) | {"turns": [_turn(one, at, facts, strings) for at in range(len(one.trace.turns))]}
+                for one in group.siblings]
+    return {"strings": [[text, _places(text, gold_spans(text, facts))] for text in strings], "siblings": siblings}
 
-    turns = []
-    for at, turn in enumerate(sibling.trace.turns):
-        before, sections = sibling.before(at), sibling.sections(turn)
-        texts = {"before": before, "recalled": turn.recalled, "prompt": turn.prompt, "reply": turn.reply,
-                 "memory": turn.memory}
-        turns.append({name: getattr(turn, name) for name in _OF_TURN} | {
-            **{name: number(text) for name, text in texts.items()}, "sections": list(sections),
-            "events": events_of(turn, before, list(sections.values()), facts),
-            "tokens": [[_length(piece) for piece in turn.pieces], [round(-100 * min(0.0, p)) for p in known]]
-            if (known := log_probs_of(turn)) else None,
-            "changes": [(piece.change, piece.text, _places(piece.text, found))
-                        for piece, found in changes_of(before, turn.memory, facts) if turn.kind != "final"],
-        })
-    return {name: getattr(sibling.trace, name) for name in _OF_TRACE} | {"turns": turns}
+
+def _turn(sibling: Sibling, at: int, facts: Sequence[Fact], strings: dict[str, int]) -> dict[str, Any]:
+    turn, before = sibling.trace.turns[at], sibling.before(at)
+    sections, known = sibling.sections(turn), log_probs_of(turn)
+    fields = asdict(turn) | {"before": before, "pieces": (), "log_probs": (), "shown_memory": ""}
+    return fields | {name: strings.setdefault(fields[name], len(strings)) for name in _TEXTS} | {
+        "sections": [(section, strings.setdefault(text, len(strings))) for section, text in sections.items()],
+        "events": events_of(turn, before, list(sections.values()), facts),
+        "tokens": [[_length(piece) for piece in turn.pieces], [round(-100 * min(0.0, p)) for p in known]]
+        if known else None,
+        "changes": [(piece.change, piece.text, _places(piece.text, found))
+                    for piece, found in changes_of(before, turn.memory, facts) if turn.kind != "final"],
+    }
 
 
 def _places(text: str, spans: Iterable[Span]) -> list[int]:

@@ -8,22 +8,25 @@ in a terminal.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.text import Text
 
 from ...asking.word_diff import Piece, marked
-from ...hooks.traces import TraceError, TraceTurn, trace_files
+from ...hooks.traces import TraceError, TraceTurn
 from ...system.cli import one_line_errors, run_main, whole_number
-from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans, within
-from .groups import Group, Sibling, groups_of, log_probs_of, nothing_kept
+from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans
+from .groups import Group, Sibling, files_of, groups_of, log_probs_of
 
-_AROUND, _LONG = 160, 600
+T = TypeVar("T")
+_AROUND = 160
+"""Characters of a section that are shown around each answer."""
 _BESIDE = " " * 11
 _COLOURS = {r"<<.*?>>": "bold black on yellow", r"\{\+.*?\+\}": "green", r"\[-.*?-\]": "red",
             r"^(turn \d+ of|\w+ \d+, question).*": "bold"}
@@ -47,15 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.question is None:
         lines = _listed(groups)
     else:
-        group = _question(groups, options.question)
-        sibling = next((s for s in group.siblings if options.sample in (None, s.trace.sample)), None)
-        if sibling is None:
-            raise TraceError(f"{group.place.label}, question {options.question}: no sample {options.sample}; there "
-                             f"are: {', '.join(str(s.trace.sample) for s in group.siblings)}")
-        turns = len(sibling.trace.turns)
-        if options.turn is not None and not 1 <= options.turn <= turns:
-            raise TraceError(f"{sibling.trace.id}: no turn {options.turn}; there are 1 to {turns}")
-        lines = chain(_head(group, sibling), _trajectory(group, sibling, options.turn, options.whole))
+        group = _pick("question", options.question, {group.name: group for group in groups})
+        samples = {sibling.trace.sample: sibling for sibling in group.siblings}
+        sibling = _pick("sample", next(iter(samples)) if options.sample is None else options.sample, samples)
+        turns = dict(enumerate(sibling.trace.turns, start=1))
+        if options.turn is not None:
+            _pick("turn", options.turn, turns)
+        lines = _trajectory(group, sibling, [options.turn] if options.turn else list(turns), options.whole)
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
     for line in lines:
         text = Text(line)
@@ -67,33 +68,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _groups(folder: Path, rollout: int | None, length: str | None) -> list[Group]:
     """Those of one place, read from the files that may hold it."""
-    files = trace_files(folder)
-    stem = f"rollout_{rollout:06d}" if rollout is not None else length
-    likely = [file for file in files if file.stem == stem] or files
-    if stem is None and all(file.stem.startswith("rollout_") for file in files):
-        likely = [file for file in files if file.stat().st_size][-1:]
+    files = files_of(folder)
+    rollouts = [file for file in files if file.stem.startswith("rollout_")]
+    if rollout is not None:
+        likely = [file for file in rollouts if file.stem == f"rollout_{rollout:06d}"]
+    elif length is not None:  # hosts name a file by the rollout, too
+        likely = [file for file in files if file.stem == length] or [file for file in files if file not in rollouts]
+    else:
+        likely = rollouts[-1:] or files
     groups = [group for file in likely for group in groups_of(file)]
-    fits = [place for place in sorted({group.place for group in groups})
-            if rollout in (None, place.rollout) and length in (None, place.length)]
-    if stem is None and any(place.rollout >= 0 for place in fits):
-        fits = fits[-1:]
-    if len(fits) != 1:
-        every = sorted({group.place for file in files for group in groups_of(file)})
-        if not every:
-            raise nothing_kept(folder)
-        asked = f"no rollout {rollout}" if rollout is not None else f"no length {length}" if length else "which length"
-        raise TraceError(f"{folder}: {asked}? --rollout or --length names one of: "
-                         f"{', '.join(place.label for place in every)}")
-    return [group for group in groups if group.place == fits[0]]
+    groups = [group for group in groups if length in (None, group.place.length)]
+    places = {group.place for group in groups}
+    if not places or (length is None and len(places) > 1):
+        raise TraceError(f"{folder}: --rollout or --length names one of: {', '.join(file.stem for file in files)}")
+    return [group for group in groups if group.place == groups[-1].place]
 
 
-def _question(groups: Sequence[Group], asked: str) -> Group:
-    named = [group for group in groups if group.first.question_id == asked]
-    named += [group for group in groups if group.number == asked]  # behind ids: one's number may be another's id
-    if named:
-        return named[0]
-    names = ", ".join(group.name for group in groups[:12]) + ", ..." * (len(groups) > 12)
-    raise TraceError(f"{groups[0].place.label}: no question {asked!r}; there are: {names}")
+def _pick(what: str, asked: Any, there: Mapping[Any, T]) -> T:
+    if asked not in there:
+        raise TraceError(f"no {what} {asked}; there are: {', '.join(map(str, there))}")
+    return there[asked]
 
 
 def _listed(groups: Sequence[Group]) -> Iterator[str]:
@@ -108,50 +102,38 @@ def _standing(sibling: Sibling) -> str:
     return sibling.trace.failure or ("?" if sibling.worth is None else f"{sibling.worth:.2f}")
 
 
-def _number(value: float | None) -> str:
-    """None stands for what is no number, which JSON cannot say."""
-    return "nan" if value is None else f"{value:.3g}"
-
-
-def _head(group: Group, sibling: Sibling) -> Iterator[str]:
+def _trajectory(group: Group, sibling: Sibling, shown: Sequence[int], whole: bool) -> Iterator[str]:
+    """What was asked and earned; the turns that are ``shown``, from 1; then what became of each accepted answer."""
     trace = sibling.trace
-    rewards = [_number(trace.reward)] if trace.reward is not None else []
-    rewards += [f"{name} {_number(value)}" for name, value in [*trace.reward_parts.items(), *trace.scores.items()]]
+    rewards = {"": trace.reward, **trace.reward_parts, **trace.scores}
     lines = {
         "question": trace.question, "accepted": " / ".join(trace.golds), "answer": trace.prediction or "(none)",
         "outcome": f"{trace.failure}: {trace.failure_message}" if trace.failure else trace.outcome,
-        "reward": ", ".join(rewards),
+        "reward": ", ".join(f"{name} {value:.3g}".strip() for name, value in rewards.items() if value is not None),
         "advantage": "" if trace.advantage is None else f"{trace.advantage:+.3g}",
-        "siblings": " ".join(f"{s.trace.sample}:{_standing(s)}" for s in group.siblings),
+        "siblings": " ".join(f"{one.trace.sample}:{_standing(one)}" for one in group.siblings),
     }
     yield f"{group.place.label}, question {group.name}, sample {trace.sample}"
     yield from (f"{name:10}{value}" for name, value in lines.items() if value)
-
-
-def _trajectory(group: Group, sibling: Sibling, only: int | None, whole: bool) -> Iterator[str]:
-    """All turns, or the one of this number, which counts from 1; then what became of each accepted answer."""
     facts = facts_of(group.first.golds)
-    stories: list[list[str]] = [[] for _ in facts]
-    for at, turn in enumerate(sibling.trace.turns):
+    stories: dict[str, list[str]] = {fact.text: [] for fact in facts}
+    for at, turn in enumerate(trace.turns):
         events = events_of(turn, sibling.before(at), list(sibling.sections(turn).values()), facts)
-        told = [(place, _EVENTS[event]) for place, event in enumerate(events) if event in _EVENTS]
-        for place, said in told:
-            stories[place].append(f"turn {at + 1} {said}")
-        if only in (None, at + 1):
-            yield f"\nturn {at + 1} of {len(sibling.trace.turns)}: {', '.join(_said(turn))}"
-            for label, text in _parts(sibling, at, facts, whole):
+        told = {fact.text: _EVENTS[event] for fact, event in zip(facts, events, strict=True) if event in _EVENTS}
+        for fact, said in told.items():
+            stories[fact].append(f"turn {at + 1} {said}")
+        if at + 1 in shown:
+            yield f"\nturn {at + 1} of {len(trace.turns)}: {', '.join(_said(turn))}"
+            for label, text in (*_parts(sibling, at, facts, whole), *((fact, said) for fact, said in told.items())):
                 yield f"{label:10} {text.rstrip() or '(empty)'}".replace("\n", f"\n{_BESIDE}")
-            if turn.kind != "final":
-                yield from (f"{_BESIDE}{facts[place].text}: {said}" for place, said in told)
     yield ""
-    for fact, story in zip(facts, stories, strict=True):
-        yield f"{fact.text}: {', '.join(story) or 'stands nowhere in what was read, remembered or answered'}"
+    for fact, story in stories.items():
+        yield f"{fact}: {', '.join(story) or 'stands nowhere in what was read, remembered or answered'}"
 
 
 def _said(turn: TraceTurn) -> Iterator[str]:
     yield turn.kind
-    for name, value in turn.rewards.items():
-        yield f"earned {name} {_number(value)}"
+    yield from (f"earned {name} {value:.3g}" for name, value in turn.rewards.items() if value is not None)
     if turn.advantage is not None:
         yield f"advantage {turn.advantage:+.3g}"
     if turn.stop != "stop":
@@ -165,19 +147,17 @@ def _parts(sibling: Sibling, at: int, facts: Sequence[Fact], whole: bool) -> Ite
     """What was read, recalled, remembered and replied, each with its label and with accepted answers marked."""
     turn = sibling.trace.turns[at]
     for number, text in sibling.sections(turn).items():
-        yield f"section {number + 1}", _excerpt(text or "(its text was not kept)", facts, whole)
-    if turn.recalled:
-        yield "recalled", _mark(turn.recalled, gold_spans(turn.recalled, facts))
-    reply = _mark(turn.reply, gold_spans(turn.reply, facts))
-    if turn.kind == "final":
-        yield "answer", reply
-    else:
+        pieces = re.split("(<<.*?>>)", _mark(text, gold_spans(text, facts)), flags=re.DOTALL)
+        shown = "".join(pieces if whole else map(_shortened, pieces))
+        yield f"section {number + 1}", shown or "(its text was not kept)"
+    if turn.kind != "final":
         changes = changes_of(sibling.before(at), turn.memory, facts)
         yield "memory", marked([Piece(piece.change, _mark(piece.text, gold)) for piece, gold in changes])
-        if turn.reply.strip() != turn.memory.strip():
-            yield "reply", reply
-    if turn.prompt and whole:
-        yield "prompt", _mark(turn.prompt, gold_spans(turn.prompt, facts))
+    texts = {"recalled": turn.recalled, "answer" if turn.kind == "final" else "reply": turn.reply,
+             "prompt": turn.prompt if whole else ""}
+    for label, text in texts.items():
+        if label == "answer" or (text and text.strip() != turn.memory.strip()):
+            yield label, _mark(text, gold_spans(text, facts))
 
 
 def _mark(text: str, gold: Sequence[Span]) -> str:
@@ -186,19 +166,10 @@ def _mark(text: str, gold: Sequence[Span]) -> str:
     return text
 
 
-def _excerpt(text: str, facts: Sequence[Fact], whole: bool) -> str:
-    """The beginning, and what stands around each answer."""
-    gold = gold_spans(text, facts)
-    if whole or len(text) <= _LONG:
-        return _mark(text, gold)
-    made, at = "", 0
-    for start, end in [(0, 2 * _AROUND), *((a - _AROUND, b + _AROUND) for a, b in gold), (len(text), len(text))]:
-        if start > at:
-            made += f" ... {start - at:,} characters ... "
-            at = start
-        made += _mark(text[at:end], within(gold, at, end))
-        at = max(at, end)
-    return made
+def _shortened(piece: str) -> str:
+    """The ends of what stands between two answers."""
+    left_out = len(piece) - 2 * _AROUND
+    return f"{piece[:_AROUND]} ... {left_out:,} characters ... {piece[-_AROUND:]}" if left_out > _AROUND else piece
 
 
 if __name__ == "__main__":

@@ -72,7 +72,10 @@
     line.append(where, golds);
     data.runs.forEach((run, number) => {
       const cell = make("td", "", ...(row.answers[number] ?? []).map((each) => answer(row, number, each)));
-      if (!cell.firstChild) cell.append("–");
+      if (!cell.firstChild) {
+        cell.className = "none";
+        cell.append("–");
+      }
       cell.dataset.name = run.label;
       line.append(cell);
     });

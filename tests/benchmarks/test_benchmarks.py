@@ -1,62 +1,69 @@
 """`mem-agent bench`: the table, a benchmark that fails, and that each measures what it says, on small inputs."""
 
-import runpy
 import subprocess
 import sys
-from importlib import import_module
-from itertools import count
+import time
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import orjson
 import pytest
 
 from mem_agent.benchmarks import __main__ as command
-from mem_agent.benchmarks import converter, sifter
-from mem_agent.benchmarks.outcome import Outcome, ratios, table
+from mem_agent.benchmarks import converter, outcome, sifter
+from mem_agent.benchmarks.outcome import Outcome, cpu_ratios, table
 from mem_agent.benchmarks.rollout import ideal_prefill
 from mem_agent.benchmarks.trainer import FIRST, LAST, group_rows, pocket_rows
 from mem_agent.config import Config
 from mem_agent.custom_convert import custom_convert
 from mem_agent.tests.helpers.stages_here import without_ray
 
-FAST = Outcome("trainer", "update", (8.1, 7.9, 8.4), target=8)
-OUTCOMES = [FAST, Outcome("converter", "memory", (1.6,), target=1.5, at_most=True, note="3 MB"),
-            Outcome("rollout", "all of it", note="no engine", target=1.05, at_most=True),
-            Outcome("sifter", "stage 1", (300.0,), unit="s")]
+OUTCOMES = [Outcome("update", (8.1, 7.9, 8.4), target=8), Outcome("memory", (1.6,), "times", 1.5, True, "3 MB"),
+            Outcome("all of it", (), "times", 1.05, True, "no engine"), Outcome("stage 1", (300.0,), "s")]
 
 
 def test_the_table_has_target_median_spread_and_whether_it_is_met():
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table(OUTCOMES).splitlines()]
     assert cells[2:] == [
-        ["trainer", "update", "8.00 times", "8.10 times (7.90 to 8.40)", "yes", ""],
-        ["converter", "memory", "at most 1.50 times", "1.60 times", "**no**", "3 MB"],
-        ["rollout", "all of it", "at most 1.05 times", "not measured", "", "no engine"],
-        ["sifter", "stage 1", "", "300.00 s", "", ""],
+        ["update", "8.00 times", "8.10 times (7.90 to 8.40)", "yes", ""],
+        ["memory", "at most 1.50 times", "1.60 times", "**no**", "3 MB"],
+        ["all of it", "at most 1.05 times", "not measured", "", "no engine"],
+        ["stage 1", "", "300.00 s", "", ""],
     ]
 
 
-def test_alternatives_take_turns_and_a_ratio_is_of_its_own_round():
-    slow, quick = iter((8.0, 9.0)), iter((1.0, 1.2))
-    assert ratios(lambda: next(slow), lambda: next(quick), 2) == pytest.approx((8.0, 7.5))
-    turns = count(1)
-    assert ratios(lambda: next(turns), lambda: next(turns), 2) == (1 / 2, 3 / 4)
+def test_alternatives_take_turns_and_a_ratio_is_of_its_own_round(monkeypatch):
+    seconds, called = iter((8.0, 1.0, 9.0, 1.2)), []
+    monkeypatch.setattr(outcome, "seconds", lambda call, clock: (call(), next(seconds))[1])
+    assert cpu_ratios(lambda: called.append("A"), lambda: called.append("B"), 2) == pytest.approx((8.0, 7.5))
+    assert called == ["A", "B", "A", "B"]
 
 
 def test_a_run_prints_its_table_and_writes_what_was_measured(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(command, "run", lambda names, quick: OUTCOMES)
+    monkeypatch.setattr(command, "run", lambda name, quick: OUTCOMES)
     assert command.main(["trainer", "--output", str(tmp_path / "speed.json")]) == 0
     content = orjson.loads((tmp_path / "speed.json").read_bytes())
-    assert content["outcomes"][0]["values"] == [8.1, 7.9, 8.4] and "cores" in content["machine"]
+    assert content["outcomes"]["trainer"][0]["values"] == [8.1, 7.9, 8.4] and "cores" in content["machine"]
     assert "8.10 times" in capsys.readouterr().out
-    assert command.main(["trainr"]) == 1
+    assert command.main(["--list"]) == 0 and capsys.readouterr().out.count("\n") == len(command.BENCHMARKS)
+    with pytest.raises(SystemExit):
+        command.main(["trainr"])
     assert "trainr" in capsys.readouterr().err
 
 
-def test_every_benchmark_has_a_measure_and_one_that_fails_is_a_line(monkeypatch):
-    assert all(callable(import_module(f"mem_agent.benchmarks.{name}").measure) for name in command.BENCHMARKS)
-    as_program = runpy.run_module("mem_agent.benchmarks.__main__", run_name="__of_mem_agent__")
-    monkeypatch.setitem(as_program["BENCHMARKS"], "no_such_module", "nothing")
-    (line,) = as_program["run"](["no_such_module"], quick=True)
+def test_the_date_is_of_no_time_zone(monkeypatch):
+    """Of these two zones one always has another date than UTC."""
+    for zone in ("Pacific/Kiritimati", "Pacific/Midway"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        assert command.machine()[:10] == f"{datetime.now(UTC):%Y-%m-%d}"
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_a_benchmark_that_fails_is_a_line_that_says_so(monkeypatch):
+    monkeypatch.setitem(command.BENCHMARKS, "no_such_module", ("no_such_module:measure", "nothing"))
+    (line,) = command.run("no_such_module", quick=True)
     assert line.values == () and "no_such_module" in line.note
 
 
@@ -107,7 +114,6 @@ def test_every_line_of_the_sifter(monkeypatch):
     assert [(line.unit, line.target) for line in lines] == [
         ("MB", 50.0), ("s", None), ("s", None), ("times", 1.3), ("times", 1.3)]
     assert "100 questions about 20 histories: memory above that of 10" in lines[0].what
-    assert lines[2].note == "0 texts embedded"
     assert all(line.values for line in lines)
 
 

@@ -1,9 +1,8 @@
 """What goes into the page of trajectories, and what the terminal says of them; the page itself is opened in
 test_viewer_browser.py."""
 
-import hashlib
 import re
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from dataclasses import replace
 from zlib import decompress
 
@@ -13,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mem_agent.hooks.traces import Trace, TraceDocument, TraceTurn
-from mem_agent.report.viewer.facts import changes_of, events_of, facts_of, gold_spans, holds
-from mem_agent.report.viewer.groups import Place, Sibling, groups_of, log_probs_of, natural
+from mem_agent.report.viewer.facts import events_of, facts_of, gold_spans, holds
+from mem_agent.report.viewer.groups import Sibling, groups_of, log_probs_of
 from mem_agent.report.viewer.page import main as view
 from mem_agent.report.viewer.page import write_viewer
 from mem_agent.report.viewer.show import main as show
@@ -36,7 +35,7 @@ from mem_agent.tests.helpers.traces import (
     ("Ann's box is of Silver, they said.", "silver", ["Silver"]),
     ("silver and silver", "silver", ["silver", "silver"]), ("silvery", "silver", []),
     ("in the U.S. of A.", "US", ["U.S"]), ("Tower of London", "the tower", ["Tower"]),
-    ("the tower of\nthe big ben", "Big Ben", ["big ben"]), ("vitamin A helps", "A", ["A"]),
+    ("the tower of\nthe big ben", "Tower of Big Ben", ["tower of\nthe big ben"]), ("Ann's box", "Anns", ["Ann's"]),
     ("the 1,000 men", "1000", ["1,000"]), ("so \\boxed{big Ben}.", "Big Ben", ["big Ben"]),
     ("我住在东京都", "东京", ["东京"]),
 ])
@@ -53,9 +52,10 @@ TEXTS = st.text(st.sampled_from("ab the.AN\n’ı"), max_size=30)
 
 @given(TEXTS, TEXTS)
 def test_facts_stand_where_the_metric_says(text, gold):
-    for fact in facts_of([gold]):
-        assert holds(text, fact) == bool(sub_em(text, [gold])) == bool(gold_spans(text, [fact]))
-    assert facts_of([gold]) or normalise_squad(gold, keep_articles=True) in CLOSED_ANSWERS | {""}
+    facts = facts_of([gold])
+    for fact in facts:
+        assert holds(text, fact) == bool(sub_em(text, [gold]))
+    assert facts or normalise_squad(gold) in CLOSED_ANSWERS | {""}
 
 
 def test_a_fact_is_followed_through_turns():
@@ -64,12 +64,6 @@ def test_a_fact_is_followed_through_turns():
     found = [events_of(TraceTurn(kind="memory", memory=after), before, [section], facts_of(["silver"]))
              for section, before, after in turns]
     assert found == [[""], ["entered"], ["held"], ["lost"], ["passed"]]
-
-
-def test_an_answer_that_two_changes_make_up_is_marked_in_both():
-    found = changes_of("the big house", "the big ben", facts_of(["Big Ben"]))
-    assert [(piece.change, piece.text, [piece.text[a:b] for a, b in gold]) for piece, gold in found] == [
-        ("same", "the big ", ["big "]), ("removed", "house", []), ("added", "ben", ["ben"])]
 
 
 # --- groups ---------------------------------------------------------------------------------------------------------
@@ -83,13 +77,10 @@ def test_groups_are_in_the_order_of_numbers_siblings_of_samples_and_the_later_li
     assert [group.name for group in groups] == ["9", "41", "100"]
     assert groups[1].first.prediction == "later"
     assert [sibling.trace.sample for sibling in groups[1].siblings] == [0, 1, 2]
-    assert sorted(["q10", "q2", "q", "7"], key=natural) == ["7", "q", "q2", "q10"]
 
 
 @pytest.mark.parametrize(("pieces", "log_probs", "known"), [
-    (("a", "😀b", ""), (-0.1, -0.25, 0.0), 3), ((), (), 0), (("x",), (-1.0,), 0), (("a", "😀b"), (-0.1,), 0),
-    (("a", "😀b"), (-0.1, None), 0),
-], ids=["all", "none kept", "other text", "too few", "no number"])
+    (("a", "😀b", ""), (-0.1, -0.25, 0.0), 3), ((), (), 0), (("x",), (-1.0,), 0), (("a", "😀b"), (-0.1, None), 0)])
 def test_tokens_are_shown_where_they_are_the_reply(pieces, log_probs, known):
     assert len(log_probs_of(TraceTurn(kind="final", reply="a😀b", pieces=pieces, log_probs=log_probs))) == known
 
@@ -103,14 +94,6 @@ def test_a_sibling_knows_its_memory_before_a_turn_and_how_good_it_is():
     assert Sibling(replace(trace, scores={}, accuracy=None), None).worth == 0.1
 
 
-def test_places_have_an_order_and_a_name():
-    places = [(3, None), (None, "50"), (3, "50"), (None, None)]
-    labels = [Place.of(Trace(id="", rollout=rollout, length=length)).label for rollout, length in places]
-    assert labels == ["rollout 3", "length 50", "length 50 after rollout 3", "trajectories"]
-    lengths = sorted(Place.of(Trace(id="", length=n)) for n in ("200", "50", "qa_1_50"))
-    assert [place.length for place in lengths] == ["qa_1_50", "50", "200"]
-
-
 # --- the page -------------------------------------------------------------------------------------------------------
 
 
@@ -122,40 +105,26 @@ def parts_of(folder):
     return index, parts, page
 
 
-def test_documents_are_in_the_page_once_by_their_content(tmp_path):
-    for number in (1, 2):
-        write(tmp_path / "run", f"rollout_00000{number}", group_of(number))
-    index, parts, _ = parts_of(tmp_path / "run")
-    assert index["groups"][0]["documents"] == index["groups"][1]["documents"] and len(parts) == 1 + 2
-    records = []
-    for at, section in enumerate(("one", "two", "one")):
-        records += [TraceDocument(id="d", sections=(section,)), Trace(id=f"{at}", group="g", document="d", sample=at)]
-    index, parts, _ = parts_of(write(tmp_path / "results", "50", records))
-    (group,) = index["groups"]
-    assert [sibling["document"] for sibling in group["siblings"]] == [0, 1, 0]
-    assert [parts[at] for at in group["documents"]] == [["one"], ["two"]]
-
-
 def test_what_the_page_draws_is_computed_for_it(tmp_path):
     turn = TraceTurn(kind="memory", sections=(0,), shown_memory="😀 tin", memory="😀 silver", reply="😀 silver",
                      pieces=("😀 ", "silver"), log_probs=(-0.1, -0.25))
-    trace = Trace(id="1", golds=("silver",), document="d", turns=(turn,))
-    write(tmp_path, "50", [TraceDocument(id="d", sections=("Silver is rare.",)), trace])
-    _, (_, group), _ = parts_of(tmp_path)
-    (drawn,) = group["siblings"][0]["turns"]
-    assert group["strings"][drawn["memory"]] == ["😀 silver", [3, 9]] and group["sections"] == [[[0, 6]]]
+    fields = {"group": "g", "golds": ("silver",), "document": "d", "turns": (turn,)}
+    siblings = [Trace(id=str(at), sample=at, **fields) for at in (0, 1)]
+    write(tmp_path, "50", [TraceDocument(id="d", sections=("Silver is rare.",)), *siblings])
+    _, (group,), _ = parts_of(tmp_path)
+    first, (drawn,) = (sibling["turns"] for sibling in group["siblings"])
+    assert first == [drawn] and [text for text, _ in group["strings"]].count("Silver is rare.") == 1
+    assert group["strings"][drawn["memory"]] == ["😀 silver", [3, 9]]
+    assert [(at, group["strings"][text]) for at, text in drawn["sections"]] == [(0, ["Silver is rare.", [0, 6]])]
     assert drawn["changes"] == [["same", "😀 ", []], ["removed", "tin", []], ["added", "silver", [0, 6]]]
     assert drawn["events"] == ["entered"] and drawn["tokens"] == [[3, 6], [10, 25]]
 
 
 def test_texts_stand_in_the_page_as_data_alone(tmp_path):
-    index, parts, page = parts_of(write(tmp_path / "<script>run", "rollout_000012", hostile_group()))
-    assert index["groups"][0]["question"] == HOSTILE and HOSTILE in [text for text, _ in parts[1]["strings"]]
+    index, (part,), page = parts_of(write(tmp_path / "<script>run", "rollout_000012", hostile_group()))
+    assert index["groups"][0]["question"] == HOSTILE and HOSTILE in [text for text, _ in part["strings"]]
     assert "onerror" not in page and "<script>run" not in page and page.count("<script>") == 1
-    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
-    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
-    assert f"script-src 'sha256-{b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in policy
-    assert policy.startswith("default-src 'none'") and "http" not in page.replace("http-equiv", "")
+    assert "content=\"default-src 'none';" in page and "http" not in page.replace("http-equiv", "")
 
 
 # --- the commands ---------------------------------------------------------------------------------------------------
@@ -210,38 +179,23 @@ def test_show_prints_a_trajectory_that_a_pipe_can_read(told, arguments, said, un
     assert code == 0 and [text for text in said if text not in out] == [] == [text for text in unsaid if text in out]
 
 
-def test_show_finds_a_question_by_its_id_before_its_group(tmp_path, capsys):
-    """Of rows that have an index alone, ids and the numbers of groups are both small whole numbers."""
-    rows = [("0", "2"), ("1", "0"), ("2", "1"), ("7", "")]
-    write(tmp_path, "50", [Trace(id=group, group=group, question_id=name, question=f"is it {name}?")
-                           for group, name in rows])
-    for asked, found in [("0", "0"), ("1", "1"), ("2", "2"), ("7", "")]:
-        assert show([str(tmp_path), "--question", asked]) == 0
-        assert f"is it {found}?" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("reply", "log_prob", "story"), [
-    ("\\boxed{silver}", -0.0004, "turn 1 is in the answer"), ("\\boxed{tin}", -1.0, "turn 1 read, and not kept"),
-])
-def test_an_answer_straight_from_the_document_read_what_stands_there(tmp_path, capsys, reply, log_prob, story):
-    turn = TraceTurn(kind="final", sections=(0,), reply=reply, pieces=(reply,), log_probs=(log_prob,))
+def test_an_answer_straight_from_a_long_document_read_what_stands_there(tmp_path, capsys):
+    turn = TraceTurn(kind="final", sections=(0,), reply="\\boxed{tin}", pieces=("\\boxed{tin}",), log_probs=(-0.0004,))
     trace = Trace(id="1", length="50", question_id="7", golds=("silver",), document="d", turns=(turn,))
-    write(tmp_path, "50", [TraceDocument(id="d", sections=("Ann has silver.",)), trace])
+    write(tmp_path, "50", [TraceDocument(id="d", sections=(f"{'Bo sleeps. ' * 100}Ann has silver.",)), trace])
     assert show([str(tmp_path), "--question", "7"]) == 0
     out = capsys.readouterr().out
-    assert out.rstrip().endswith(f"\nsilver: {story}") and f"lowest {'0.00' if log_prob > -1 else '-1.00'}" in out
+    assert out.rstrip().endswith("\nsilver: turn 1 read, and not kept") and "lowest 0.00" in out
+    assert "Bo sleeps. Ann has <<silver>>." in out and "characters ..." in out and len(out) < 1000
 
 
-@pytest.mark.parametrize(("command", "arguments", "line"), [
-    (view, ("none",), "no trajectories"), (view, ("empty",), "hold no trajectory"),
-    (show, ("empty",), "hold no trajectory"),
-    (show, ("run", "--rollout", "5"), "no rollout 5? --rollout or --length names one of: rollout 0, rollout 12"),
-    (show, ("results",), "which length? --rollout or --length names one of: length 50, length 200"),
-    (show, ("results", "--length", "7"), "no length 7?"),
-    (show, ("run", "--question", "8"), "rollout 12: no question '8'; there are: 9, 41, 100, 666"),
-    (show, ("run", "--question", "41", "--sample", "7"), "no sample 7; there are: 0, 1, 2"),
-    (show, ("run", "--question", "41", "--turn", "9"), "12-41-0: no turn 9; there are 1 to 5"),
+@pytest.mark.parametrize(("command", "arguments", "named"), [
+    (view, ("none",), "trajectories"), (view, ("empty",), "trajectories"), (show, ("empty",), "trajectories"),
+    (show, ("run", "--rollout", "5"), "rollout_000000, rollout_000012"), (show, ("results",), "200, 50"),
+    (show, ("results", "--length", "7"), "200, 50"), (show, ("run", "--question", "8"), "9, 41, 100, 666"),
+    (show, ("run", "--question", "41", "--sample", "7"), "0, 1, 2"),
+    (show, ("run", "--question", "41", "--turn", "9"), "1, 2, 3, 4, 5"),
 ])
-def test_what_is_not_there_is_named_with_what_is(told, command, arguments, line):
+def test_what_is_not_there_is_named_with_what_is(told, command, arguments, named):
     code, out, error = told(command, *arguments)
-    assert code == 1 and line in error and error.count("\n") == 1 and not out
+    assert code == 1 and named in error and error.count("\n") == 1 and not out

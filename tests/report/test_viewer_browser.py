@@ -2,19 +2,20 @@
 
 import pytest
 
+from mem_agent.hooks.traces import Trace, TraceDocument
 from mem_agent.report.viewer.page import write_viewer
-from mem_agent.tests.helpers.made_trajectories import Shape, trajectories, write_traces
-from mem_agent.tests.helpers.traces import HOSTILE, write_small_results, write_small_run
+from mem_agent.tests.helpers.traces import HOSTILE, turns_of, write, write_small_results, write_small_run
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """A run, an evaluation, and one of long documents and 60 turns."""
     root = tmp_path_factory.mktemp("viewer")
-    long = trajectories(Shape(groups=1, siblings=10, sections=60, section_words=900), seed=3, length="6400")
-    write_traces(root / "long", "6400", long)
+    document = TraceDocument(id="d", sections=tuple(f"{at}: {'Bo sleeps. ' * 400}" for at in range(60)))
+    long = [Trace(id=str(sample), length="6400", question_id="40", group="40", sample=sample, golds=("silver",),
+                  document="d", turns=turns_of(["Ann: metal"] * 60, "silver")) for sample in range(10)]
     folders = {"run": write_small_run(root / "run"), "results": write_small_results(root / "results"),
-               "long": root / "long"}
+               "long": write(root / "long", "6400", [document, *long])}
     for folder in folders.values():
         write_viewer(folder, folder / "view.html")
     return {name: folder / "view.html" for name, folder in folders.items()}
@@ -53,21 +54,15 @@ def texts(page, selector):
 
 def test_a_person_follows_a_fact_through_a_trajectory(opened):
     page = opened("run")
-    assert page.title() == "run: trajectories"
-    assert page.locator("#place").input_value() == "1" and texts(page, "#place option") == ["rollout 0", "rollout 12"]
+    assert texts(page, "#place option") == ["rollout 0", "rollout 12"] and page.locator("#place").input_value() == "1"
     page.locator("a.question", has_text="41").click()
     drawn(page, "question=41")
-    page.wait_for_selector(".head >> text=rollout 12, question 41")
     assert page.locator(".strip tbody tr").count() == 1  # the other accepted answer stands nowhere
     assert texts(page, ".strip tbody td") == ["", "+", "●", "×", ""]
-    assert "1 other accepted answer stands nowhere" in page.inner_text("#main")
     assert "0.00, answer 0, length -0.125" in page.inner_text("dl") and "−0.50" in page.inner_text("dl")
     assert texts(page, "#turn1 .block >> nth=0 >> mark.gold") == ["Silver"]
-    assert texts(page, "#turn1 ins") == ["silver"] and texts(page, "#turn1 del") == []
-    assert texts(page, "#turn1 ins.gold, #turn1 mark.added.gold") == ["silver"]
-    assert texts(page, "#turn3 del") == ["silver"] and texts(page, "#turn3 .removed.gold") == ["silver"]
-    assert page.locator("#turn1 h3").inner_text().count("earned recall 0.5") == 1
-    assert "ended by length" in page.locator("#turn4 h3").inner_text()
+    assert texts(page, "#turn1 ins") == ["silver"] == texts(page, "#turn3 del.gold")
+    assert "earned recall 0.5" in page.inner_text("#turn1 h3") and "ended by length" in page.inner_text("#turn4 h3")
 
 
 def test_siblings_are_a_click_a_key_and_a_table_away(opened):
@@ -75,17 +70,20 @@ def test_siblings_are_a_click_a_key_and_a_table_away(opened):
     page.get_by_role("link", name="sample 1: 1.00").click()
     page.wait_for_selector("dd >> text=silver")
     assert "sample=1" in page.url and texts(page, ".strip tbody td") == ["", "+", "●", "●", "✓"]
+    shades = page.locator("#turn4 .token").evaluate_all("all => all.map(e => e.className.match(/shade./)[0])")
+    assert shades[0] == "shade0" and shades == sorted(shades)
+    assert page.locator("#turn4 .token").first.get_attribute("title") == "log-prob -0.01, 99%"
+    assert "".join(texts(page, "#turn4 .token")) == "\\boxed{silver}"
+    assert "".join(texts(page, "#turn4 .token.gold")) == "silver"
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("dd >> text=EngineError: no answer <60 s>")
     page.keyboard.press("s")
     page.wait_for_selector(".siblings")
     assert page.locator(".siblings tbody tr").count() == 5 and page.locator(".siblings thead th").count() == 4
-    assert "× silver" in page.locator(".siblings tbody tr").nth(3).locator("td").nth(0).inner_text()
-    assert "● silver" in page.locator(".siblings tbody tr").nth(3).locator("td").nth(1).inner_text()
+    last = page.locator(".siblings tbody tr").nth(3).locator("td")
+    assert "× silver" in last.nth(0).inner_text() and "● silver" in last.nth(1).inner_text()
     page.locator(".picked button", has_text="sample 2").click()
     assert page.locator(".siblings thead th").count() == 3
-    page.keyboard.press("s")
-    page.wait_for_selector(".strip")
 
 
 def test_an_address_opens_what_it_names_and_the_page_writes_addresses(opened):
@@ -93,20 +91,14 @@ def test_an_address_opens_what_it_names_and_the_page_writes_addresses(opened):
     page.wait_for_selector("#turn1:focus")
     assert "length 50, question 8" in page.inner_text(".head")
     assert page.locator(".tabs [aria-current]").inner_text() == "✓ sample 1: 1.00"
-    assert page.locator(".strip .cell[aria-current]").inner_text() == "2"
     page.keyboard.press("j")
     drawn(page, "#length=50&question=8&sample=1&turn=3")
     page.select_option("#place", label="length 200")
     drawn(page, "#length=200&question=7&sample=0")
     page.go_back()
     page.wait_for_selector("#turn2:focus")
-    assert "length 50, question 8" in page.inner_text(".head")
-
-
-def test_an_address_of_what_is_not_there_says_so_and_without_one_the_first_is_shown(opened):
-    page = opened("results", "#length=50&question=99&sample=0")
-    assert "Not in this page: length 50, question 99" in page.inner_text("[role=alert]")
-    assert "length 50, question 7" in opened("results").inner_text(".head")
+    absent = opened("results", "#length=50&question=99")
+    assert "Not in this page: length 50, question 99" in absent.inner_text("[role=alert]")
 
 
 def test_the_list_is_filtered_and_all_texts_are_searched(opened):
@@ -122,8 +114,6 @@ def test_the_list_is_filtered_and_all_texts_are_searched(opened):
     page.wait_for_selector("#turn2:focus")
     assert texts(page, "#turn2 .hit") == ["Bo sleeps"]
     page.fill("#query", "")
-    page.select_option("#kind", label="with failures")
-    assert texts(page, "a.question .id") == ["9", "41", "100", "666"]
     page.select_option("#kind", label="all right")
     assert texts(page, "a.question .id") == []
 
@@ -134,13 +124,10 @@ def test_every_key_does_what_the_list_of_keys_says(opened):
     assert page.locator("dialog[open] tr").count() == 9
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog[open]", state="detached")
-    assert page.locator("#turn1 ins").count() == 1
     drawn(page, "question=41")
     page.locator("#turn1").focus()
     page.keyboard.press("d")
-    assert page.locator("#turn1 ins").count() == 0
-    assert page.locator("#turn1:focus").count() == 1  # drawn again, and still where the reader is
-    assert page.locator("#turn0 .token").count() > 0 and page.locator("#shades").count() == 1
+    assert page.locator("#turn1 ins").count() == 0 and page.locator("#turn1:focus").count() == 1
     page.keyboard.press("t")
     assert page.locator(".token").count() == 0 and page.locator("#shades").count() == 0
     for key, part in [("n", "question=100"), ("p", "question=41"), ("<", "rollout=0"), (">", "rollout=12"),
@@ -149,52 +136,25 @@ def test_every_key_does_what_the_list_of_keys_says(opened):
         drawn(page, part)
 
 
-def test_tokens_are_shaded_by_their_probability(opened):
-    page = opened("run", "#rollout=12&question=41&sample=1")
-    shades = page.locator("#turn4 .token").evaluate_all("all => all.map(e => e.className.match(/shade./)[0])")
-    assert shades[0] == "shade0" and shades == sorted(shades)
-    assert page.locator("#turn4 .token").first.get_attribute("title") == "log-prob -0.01, 99%"
-    assert "".join(texts(page, "#turn4 .token")) == "\\boxed{silver}"
-    assert "".join(texts(page, "#turn4 .token.gold")) == "silver"
-
-
 @pytest.mark.parametrize("address", ["#rollout=12&question=666", "#rollout=12&question=666&view=siblings"])
 def test_what_a_model_wrote_is_text_and_never_markup(opened, address):
-    page = opened("run", address)
-    page.keyboard.press("/")
-    page.keyboard.type("onerror")
-    page.keyboard.press("Enter")
-    page.wait_for_selector("a.hit-line")
-    assert page.title() == "run: trajectories"
-    assert page.locator("img, b, iframe, main script").count() == 0
+    page = opened("run", address, (400, 850), "dark")
+    assert page.locator("img, b, iframe, main script").count() == 0 and page.title() == "run: trajectories"
     assert page.evaluate("document.scripts.length") == page.locator("script[type='text/plain']").count() + 1
     assert page.locator(".head h2").text_content() == HOSTILE
     assert page.evaluate("[...document.links].every(a => a.getAttribute('href').startsWith('#'))")
-
-
-@pytest.mark.parametrize(("name", "address", "size", "scheme"), [
-    ("run", "#rollout=12&question=666", (400, 850), "dark"),
-    ("results", "#length=50&question=7&view=siblings", (400, 850), "light"),
-    ("long", "#length=6400&question=40&sample=3", (1400, 900), "dark"),
-])
-def test_it_fits_the_window(opened, name, address, size, scheme):
-    page = opened(name, address, size, scheme)
-    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-    if size[0] < 500:
-        assert not page.locator("a.question").first.is_visible()
-        page.get_by_role("button", name="Questions").click()
-        assert page.locator("a.question").first.is_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.get_by_role("button", name="Questions").click()
+    assert page.locator("a.question").first.is_visible()
 
 
 def test_a_long_trajectory_is_drawn_as_it_is_looked_at(opened):
-    page = opened("long", "#length=6400&question=40&sample=3")
-    assert page.locator(".turn").count() == 61
+    page = opened("long", "#length=6400&question=40&sample=3", (1400, 900), "dark")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1400 and page.locator(".turn").count() == 61
     page.locator(".strip .cell", has_text="60").click()
     page.wait_for_selector("#turn59 h3")
     assert page.locator("#turn59").evaluate("e => e.getBoundingClientRect().top") < 450
-    gap = page.locator("#turn59 .gap").first
-    assert "characters" in gap.inner_text()
+    assert "characters" in page.locator("#turn59 .gap").first.inner_text()
     page.locator("#turn59 .more").click()
     assert page.locator("#turn59 .gap").count() == 0
     page.keyboard.press("s")

@@ -15,19 +15,18 @@ async function inflate(base64) {
 }
 
 // A group with its texts in their places: {text, gold}, where gold are the places of accepted answers.
-async function readGroup(line) {
-  const [group, ...documents] = await Promise.all([line.part, ...line.documents].map((number) => part(`part${number}`)));
+async function readGroup(index, at) {
+  const line = index.groups[at];
+  const group = await part(`part${at}`);
   const strings = group.strings.map(([text, places]) => ({ text, gold: rangesOf(places) }));
-  const sections = documents.map((texts, which) =>
-    texts.map((text, at) => ({ text, gold: rangesOf(group.sections[which][at]) })));
-  const siblings = group.siblings.map((sibling, at) => ({
-    ...line.siblings[at],
+  const siblings = group.siblings.map((sibling, which) => ({
+    ...line.siblings[which],
     ...sibling,
     turns: sibling.turns.map((turn, number) => ({
       ...turn,
       number,
       ...Object.fromEntries(["before", "recalled", "prompt", "reply", "memory"].map((name) => [name, strings[turn[name]]])),
-      read: turn.sections.map((at_) => [at_, sections[line.siblings[at].document]?.[at_]]),
+      read: turn.sections.map(([section, text]) => [section, strings[text]]),
       changes: turn.changes.map(([change, text, places]) => ({ change, text, gold: rangesOf(places) })),
     })),
   }));

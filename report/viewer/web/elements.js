@@ -81,7 +81,7 @@ const signed = (value) =>
 const whole = (value) => Number(value).toLocaleString("en");
 const listed = (record) =>
   Object.entries(record).map(([name, value]) =>
-    `${name.replaceAll("_", " ")} ${typeof value === "number" ? +value.toFixed(3) : value}`);
+    `${name} ${typeof value === "number" ? +value.toFixed(3) : value}`);
 
 // In the place of what cannot be drawn.
 function notDrawn(error) {

@@ -64,7 +64,7 @@ class Page {
     const asked = this.shown;
     this.drawn = null;
     try {
-      const group = this.group?.line === this.line ? this.group : await readGroup(this.line);
+      const group = this.group?.line === this.line ? this.group : await readGroup(this.index, asked.group);
       if (asked !== this.shown) return;
       if (this.group !== group) this.hiddenSiblings = new Set(group.siblings.map((_, at) => at).slice(FIRST_SHOWN));
       this.group = group;

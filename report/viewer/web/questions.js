@@ -62,9 +62,9 @@ function questionItem(page, at) {
 // Memories, replies, what was recalled, sections: the first hits.
 async function searchAll(page, query, progress) {
   const hits = [];
-  for (const [at, line] of page.index.groups.entries()) {
+  for (const at of page.index.groups.keys()) {
     if (hits.length >= MOST_HITS || page.query !== query) break;
-    hits.push(...hitsOf(await readGroup(line), at, query));
+    hits.push(...hitsOf(await readGroup(page.index, at), at, query));
     if (at % 25 === 24) {
       progress(at + 1, hits.length);
       await new Promise(requestAnimationFrame);
@@ -78,7 +78,7 @@ function hitsOf(group, at, query) {
   const [hits, seen] = [[], new Set()];
   for (const [which, sibling] of group.siblings.entries()) {
     for (const turn of sibling.turns) {
-      const sections = turn.read.filter(([, section]) => section && !seen.has(section)).map(([, section]) => section);
+      const sections = turn.read.filter(([, section]) => !seen.has(section)).map(([, section]) => section);
       sections.forEach((section) => seen.add(section));
       const texts = [["memory", turn.memory], ["reply", turn.reply], ["recalled", turn.recalled],
         ...sections.map((section) => ["section", section]), ["prompt", turn.prompt]];

@@ -26,7 +26,7 @@ function drawHead(page, group, sibling) {
     make("p", { class: "tools" },
       button("Side by side", !inTurns, () => page.toggleView()),
       button("Changes", page.settings.difference, () => page.toggle("difference")),
-      button("Token probabilities", page.settings.shading, () => page.toggle("shading"))),
+      inTurns ? button("Token probabilities", page.settings.shading, () => page.toggle("shading")) : null),
     page.settings.difference ? make("p", { class: "legend" }, "memory: ", make("ins", { class: "added" }, "new"),
       make("del", { class: "removed" }, "gone"), make("mark", { class: "gold" }, "accepted answer")) : null,
     page.settings.shading && inTurns && sibling.turns.some((turn) => turn.tokens)
@@ -109,7 +109,7 @@ const markedText = (page, marked) => textBox(layered(marked.text, layersOf(page,
 
 function sectionBlock(page, at, section) {
   const label = `Read: section ${at + 1}`;
-  if (!section?.text) return block(label, note("its text was not kept"));
+  if (!section.text) return block(label, note("its text was not kept"));
   const layers = layersOf(page, section);
   if (section.text.length <= LONG) return block(label, textBox(layered(section.text, layers)));
   const box = textBox(excerpt(section.text, layers, 2 * AROUND, AROUND));
@@ -183,7 +183,7 @@ function drawSiblings(page, group) {
 
 function siblingTurn(page, facts, turn) {
   if (!turn) return [];
-  const read = turn.sections.length ? chip(`section ${turn.sections.map((at) => at + 1).join(", ")}`) : null;
+  const read = turn.read.length ? chip(`section ${turn.read.map(([at]) => at + 1).join(", ")}`) : null;
   const events = turn.events.flatMap((event, which) =>
     event ? [chip(`${EVENTS[event][0]} ${factName(facts[which])}`, event, EVENTS[event][1])] : []);
   return [make("p", { class: "facts" }, chip(turn.kind), read, events),
