@@ -18,10 +18,11 @@ from pathlib import Path
 
 import torch
 
+from ..config import SETTINGS_FILE
 from ..system.cli import one_line_errors, run_main
 from .folders import CheckpointError
 from .hf_folder import HfTensors, first_difference, write_model
-from .hf_model import model_config, settings_files
+from .hf_model import PROMPTS_FILE, model_config
 from .model_card import CARD, card_of_mean
 
 _PROVENANCE = {"transformers_version": None, "_name_or_path": None}
@@ -52,7 +53,9 @@ def average(inputs: Sequence[str | Path], output: str | Path, *, force: bool = F
 
     shapes = models[0].shapes
     sizes = {name: torch.Size(shape).numel() * models[0].dtype(name).itemsize for name, shape in shapes.items()}
-    files = settings_files(folders[0]) | {CARD: card_of_mean(folders).encode()}
+    settings = [folders[0] / SETTINGS_FILE, folders[0] / PROMPTS_FILE]
+    files = {file.name: file.read_bytes() for file in settings if file.is_file()}
+    files[CARD] = card_of_mean(folders).encode()
     write_model(output, folders, sizes, mean, files, force=force)
 
 

@@ -165,34 +165,25 @@ def settings_of_run(run: Path) -> dict[str, bytes]:
     return files | {SETTINGS_FILE: text.encode()} if settings else {}
 
 
-def settings_files(model: Path) -> dict[str, bytes]:
-    """The files that ``settings_of_run`` has left in a model's folder, by name."""
-    files = [model / SETTINGS_FILE, model / PROMPTS_FILE]
-    return {file.name: file.read_bytes() for file in files if file.is_file()}
-
-
 def model_settings(folder: Path) -> dict[str, Any]:
-    """The settings beside the weights in ``folder``, by variable; none where it has no such file.
+    """The settings of its agent beside the weights in ``folder``, by variable; none where it has no such file.
 
     Raises:
-        ConfigError: the file is damaged or holds other settings.
+        ConfigError: the file is damaged.
     """
-    file, settings = folder / SETTINGS_FILE, left_settings(folder)
-    if foreign := [name for name in settings if name not in AGENT_FIELDS]:
-        raise ConfigError(f"{file}: {foreign[0]} is not an agent setting; allowed: {', '.join(AGENT_FIELDS)}")
+    settings = {name: value for name, value in left_settings(folder).items() if name in AGENT_FIELDS}
     if settings.get("MEM_PROMPTS"):
         settings["MEM_PROMPTS"] = str(folder / settings["MEM_PROMPTS"])
     try:
         config = Config.from_mapping(settings)
     except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from None
+        raise ConfigError(f"{folder / SETTINGS_FILE}: {error}") from None
     return {name: config.to_mapping()[name] for name in settings}
 
 
 def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple[Config, str]:
-    """The settings of ``env``, and where it says nothing those of the model in ``folder``.
-
-    With a line for people that tells which came from there, and which of ``env`` are in their place; empty for none.
+    """The settings of ``env``, and where it says nothing those of the model in ``folder``; with a line for people that
+    tells which came from there, empty for none.
 
     Raises:
         ConfigError: a setting is bad.
@@ -202,11 +193,9 @@ def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple
     for name in ("AGENT", "TASK"):
         if ":" in str(own.get(name)) and not env.get(name) and not config.trust_remote_code:
             raise ConfigError(f"{file}: {name}={own[name]!r} names custom Python code; {_REMEDY}, or set {name}")
-    used, default = config.to_mapping(), Config().to_mapping()
+    default = Config().to_mapping()
     taken = {name: value for name, value in own.items() if not env.get(name) and value != default[name]}
-    replaced = {name: used[name] for name, value in own.items() if used[name] != value}
-    parts = {f"settings from {file}:": taken, f"not those of {file}:": replaced}
-    return config, one_line("; ".join(" ".join([title, *shell_words(one)]) for title, one in parts.items() if one))
+    return config, one_line(" ".join([f"settings from {file}:", *shell_words(taken)])) if taken else ""
 
 
 def shell_words(settings: Mapping[str, Any]) -> list[str]:

@@ -40,7 +40,6 @@ import aiohttp
 import torch
 
 from ..checkpoints.hf_folder import HfTensors, save_weights
-from ..checkpoints.precision import with_train_dtype
 from ..config import Config, ConfigError
 from ..system.concurrency import gather_or_cancel
 from ..system.files import SHARED_MEMORY, scratch_folder
@@ -78,7 +77,7 @@ class Fleet:
     ) -> None:
         """``port``: the router's; 0: a free one, chosen by ``start``."""
         self.model = Path(model).resolve()
-        self.config = with_train_dtype(config, self.model)  # a trainer has settled it already
+        self.config = config
         self.logs = Path(run_folder or config.save_path).resolve() / "logs"
         self.port = port
         self.version = "0"

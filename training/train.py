@@ -43,7 +43,6 @@ from typing import Any
 from ..checkpoints import hf_model
 from ..checkpoints.folders import newest_of_run, number_of
 from ..checkpoints.model_card import add_push_arguments, push
-from ..checkpoints.precision import with_train_dtype
 from ..config import Config, ConfigError, load_yaml, write_settings
 from ..data.training_file import DataSource
 from ..eval_ruler_hqa import missing_answers
@@ -197,7 +196,7 @@ def scores(
 
 
 def checked(config: Config) -> Config:
-    """The config with a local model folder, TRAIN_PROCS, TRAIN_DTYPE and the engines' length.
+    """The config with a local model folder, TRAIN_PROCS and the engines' length.
 
     Raises:
         MemAgentError: it cannot be trained.
@@ -218,8 +217,6 @@ def checked(config: Config) -> Config:
         check_own_tasks(rows_of(config, file)[0], config)
     folder = hf_model.local_folder(config.hf_ckpt)
     config = with_train_procs(config.replace(hf_ckpt=str(folder)), folder)
-    if is_rank_zero():  # the others hear it from this one
-        config = with_train_dtype(config, folder, hf_model.left_settings(config.save_path).get("TRAIN_DTYPE", "auto"))
     vocabulary = hf_model.load_vocabulary(folder, config.trust_remote_code)
     sized = hf_model.with_engine_length(config, folder, vocabulary)
     if config.eval_mode != "direct":

@@ -20,7 +20,7 @@ from mem_agent.checkpoints.folders import TRACKER, CheckpointError
 from mem_agent.checkpoints.hf_folder import HfTensors, UnsupportedModel
 from mem_agent.checkpoints.hf_model import load_vocabulary, refuse_foreign_code
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
-from mem_agent.checkpoints.torch_dist import ModelTensors
+from mem_agent.checkpoints.checkpoint import ModelTensors
 from mem_agent.config import ConfigError
 from mem_agent.system.files import DiskFull
 from mem_agent.tests.helpers.attack import Attack
