@@ -243,10 +243,9 @@ def save(save_path: str | Path, iteration: int, trainer: Any, host_state: dict[s
 
 def _publish(temporary: Path, final: Path) -> None:
     tracker = final.with_name(TRACKER)
-    if final.exists():  # the run resumed from an earlier checkpoint
-        if latest(final.parent) == final:  # damaged; the tracker must not name it while it is replaced
-            tracker.unlink()
-        remove(final)
+    if final.exists() and latest(final.parent) == final:  # damaged; the tracker must not name it while it is replaced
+        tracker.unlink()
+    remove(final)
     temporary.rename(final)
     write_atomically(tracker, str(number_of(final)).encode())
 
@@ -278,15 +277,14 @@ def load(save_path: str | Path, trainer: Any) -> dict[str, Any]:
 
 def _load(folder: Path, trainer: Any) -> dict[str, Any]:
     """Raises DamagedCheckpoint, on all ranks, where a file is missing, cut or changed."""
-    common: Any = None
+    verdict: list[Any] = [None]
     if dist.get_rank() == 0:
         try:
-            common = _checked(folder, trainer)
+            verdict = [_checked(folder, trainer)]
         except CheckpointError as error:
-            common = error
-    verdict = [common]
+            verdict = [error]
     dist.broadcast_object_list(verdict, src=0)
-    common = verdict[0]
+    [common] = verdict
     if isinstance(common, CheckpointError):
         raise common
     state = _sharded_state(trainer, with_optimizer="optimizer" in common, loading=True)
@@ -301,8 +299,7 @@ def _load(folder: Path, trainer: Any) -> dict[str, Any]:
     else:
         trainer.optimizer.reload_model_params()  # master weights, where there are any
     trainer.steps = common["steps"]
-    host_state: dict[str, Any] = common["host_state"]
-    return host_state
+    return dict(common["host_state"])
 
 
 def _checked(folder: Path, trainer: Any) -> dict[str, Any]:
