@@ -58,15 +58,15 @@ def test_a_resumed_run_continues_bit_for_bit(model, tmp_path, steps):
 
 
 def test_training_starts_from_a_checkpoint_of_this_pack_or_of_a_host(trained, tmp_path):
-    """The host's with other names, padding and number format; it can be started from and not be continued."""
+    """The host's with a tensor for each layer, padding and another number format; it cannot be continued."""
     trainer, save_path = trained
     started, rows = Trainer(make_config(trainer.config.hf_ckpt, torch_dist=str(save_path))), make_rows()
     assert same_weights(started, trainer)
     assert started.reference_log_probs(rows) == started.log_probs(rows) == trainer.log_probs(rows)
     tensors = ModelTensors(save_path / "iter_0000007")
-    named = {f"module.{name}": tensors.read(name).bfloat16() for name in tensors.shapes}
-    embedding = named["module.embedding.word_embeddings.weight"]
-    named["module.embedding.word_embeddings.weight"] = torch.cat([embedding, torch.ones_like(embedding)])
+    named = {name: tensors.read(name).bfloat16() for name in tensors.shapes}
+    embedding = named["embedding.word_embeddings.weight"]
+    named["embedding.word_embeddings.weight"] = torch.cat([embedding, torch.ones_like(embedding)])
     folder = tmp_path / "release"
     folder.mkdir()
     save_state_dict(named, FileSystemWriter(folder), no_dist=True)

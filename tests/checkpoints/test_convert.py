@@ -208,8 +208,7 @@ def test_every_architecture_comes_back_bit_for_bit(tmp_path, architecture, tied,
 
 def test_the_layout_is_that_of_the_hosts_own_tool(tmp_path):
     folder = write_release(make_tiny_model(tmp_path / "hf", architecture="qwen2"), tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [TRACKER, "release"]
-    assert (tmp_path / "out" / TRACKER).read_text() == "release"
+    assert (tmp_path / "out" / TRACKER).read_text() == folder.name == "release"
     assert {path.name for path in folder.iterdir()} == {".metadata", "__0_0.distcp", "common.pt", "metadata.json"}
     assert json.loads((folder / "metadata.json").read_text())["sharded_backend"] == "torch_dist"
     common = torch.load(folder / "common.pt", weights_only=False)
@@ -219,12 +218,29 @@ def test_the_layout_is_that_of_the_hosts_own_tool(tmp_path):
     sizes = {key: tuple(getattr(entry, "size", ())) for key, entry in metadata.state_dict_metadata.items()}
     assert sizes["decoder.layers.self_attention.linear_qkv.weight"] == (2, 128, 64)
     assert sizes["decoder.layers.mlp.linear_fc1.layer_norm_weight"] == (2, 64)
-    # What a Transformer Engine model asks for is there.
-    states = {index.fqn for index in metadata.storage_data if "_extra_state" in index.fqn}
-    layer = ("linear_qkv", "linear_proj", "core_attention", "q_layernorm", "k_layernorm", "linear_fc1", "linear_fc2")
-    asked = [f"{'mlp' if 'fc' in module else 'self_attention'}.{module}" for module in layer]
-    names = {f"decoder.layers.{module}._extra_state/shard_{i}_2" for module in asked for i in range(2)}
-    assert states == names | {"decoder.final_layernorm._extra_state/shard_0_1"}
+    # What a Transformer Engine model asks for: of two layers seven modules each, and the last norm's.
+    states = sorted(index.fqn for index in metadata.storage_data if "_extra_state" in index.fqn)
+    assert len(states) == 15 and states[0] == "decoder.final_layernorm._extra_state/shard_0_1"
+    assert states[1] == "decoder.layers.mlp.linear_fc1._extra_state/shard_0_2"
+
+
+EMBEDDING = "model.embed_tokens.weight"
+
+
+def test_a_copy_of_a_tied_output_layer_is_left_out_and_another_one_refused(run, tmp_path):
+    model, weights = shutil.copytree(run[0], tmp_path / "hf"), run[2]
+    write(model, weights | {"lm_head.weight": weights[EMBEDDING].clone()})
+    write_release(model, tmp_path / "out")
+    convert.convert(tmp_path / "out", model, tmp_path / "back")
+    assert same(tmp_path / "back", weights)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "back")
+    assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
+    average.average([model, tmp_path / "back"], tmp_path / "mean")
+    assert same(tmp_path / "mean", weights)
+    write(model, weights | {"lm_head.weight": weights[EMBEDDING] + 1})
+    with pytest.raises(UnsupportedModel, match=r"/hf: lm_head\.weight") as error:
+        write_release(model, tmp_path / "other")
+    assert "\n" not in str(error.value) and not (tmp_path / "other").exists()
 
 
 # --- the mean of several --------------------------------------------------------------------------------------------

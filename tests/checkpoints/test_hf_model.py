@@ -57,15 +57,11 @@ def model(tmp_path):
     return model
 
 
-@pytest.mark.parametrize("env,chunk,line", [
-    ({}, 20, "settings from {}: MEM_CHUNK_TOKENS=20 MEM_MAX_MEMORY=8 MEM_MAX_FINAL=16 MEM_MAX_QUESTION=12"),
-    ({"MEM_CHUNK_TOKENS": "300"}, 300, "settings from {}: MEM_MAX_MEMORY=8 MEM_MAX_FINAL=16 MEM_MAX_QUESTION=12; "
-     "not those of {}: MEM_CHUNK_TOKENS=300"),
-])
-def test_the_environment_wins_over_the_model(model, env, chunk, line):
-    config, said = config_for_model(model, env)
-    file = model / "mem_agent.yaml"
-    assert config.mem_chunk_tokens == chunk and said == line.format(file, file)
+def test_the_environment_wins_over_the_model_which_sets_nothing_but_its_agent(model):
+    leave(model, MEM_CHUNK_TOKENS=20, MEM_MAX_MEMORY=8, TRUST_REMOTE_CODE=True)
+    config, said = config_for_model(model, {"MEM_CHUNK_TOKENS": "300"})
+    assert (config.mem_chunk_tokens, config.mem_max_memory, config.trust_remote_code) == (300, 8, False)
+    assert said == f"settings from {model}/mem_agent.yaml: MEM_MAX_MEMORY=8"
 
 
 def test_a_server_takes_them_and_gets_the_length_that_they_need(model, monkeypatch, caplog):

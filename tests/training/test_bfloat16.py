@@ -1,14 +1,10 @@
-"""TRAIN_DTYPE: when bfloat16 is taken, how near it stays to float32, and that a resumed run goes on bit for bit."""
+"""TRAIN_DTYPE=bfloat16: how near it stays to float32, and that a resumed run goes on bit for bit."""
 
 import pytest
 import torch
 
-from mem_agent.checkpoints import precision
 from mem_agent.checkpoints.checkpoint import load, save
 from mem_agent.checkpoints.folders import CheckpointError
-from mem_agent.checkpoints.precision import with_train_dtype
-from mem_agent.config import Config
-from mem_agent.serving.servers import engine_options
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.training.trainer import Trainer
@@ -52,18 +48,3 @@ def test_a_resumed_run_goes_on_bit_for_bit_in_the_format_it_began_with(model, tm
     assert all(torch.equal(tensor, second.export_hf()[name]) for name, tensor in first.export_hf().items())
     with pytest.raises(CheckpointError, match="TRAIN_DTYPE=bfloat16"):
         load(tmp_path, trainer(model, "float32"))
-
-
-@pytest.mark.parametrize("given,began,parameters,rate,expected", [
-    ("auto", "auto", 135_000_000, 5.0, "bfloat16"), ("auto", "auto", 135_000_000, 1.9, "float32"),
-    ("auto", "auto", 2_500_000, 5.0, "float32"),
-    ("auto", "bfloat16", 0, 1.0, "bfloat16"), ("float32", "bfloat16", 0, 1.0, "float32"),  # a run that continues
-])
-def test_auto_is_bfloat16_for_large_models_where_it_is_twice_as_fast(
-    model, monkeypatch, given, began, parameters, rate, expected
-):
-    monkeypatch.setattr(precision, "parameter_count", lambda config: parameters)
-    monkeypatch.setattr(precision, "product_rate", lambda dtype: rate if dtype == torch.bfloat16 else 1.0)
-    settled = with_train_dtype(Config(train_dtype=given), model, began)
-    options = engine_options(settled, "cpu")
-    assert settled.train_dtype == expected == options[options.index("--dtype") + 1]
