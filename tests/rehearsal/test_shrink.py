@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from mem_agent.config import Config
 from mem_agent.launch.layout import Layout
-from mem_agent.launch.model_args import describe, flag_values
-from mem_agent.rehearsal.shrink import shrink, shrink_description, shrink_layout, shrink_model
-from mem_agent.tests.helpers.fake_host import MODELS, ROTARY
+from mem_agent.rehearsal.shrink import shrink, shrink_layout
 
 CLUSTER = Layout(tp=1, pp=1, cp=1, tokens_per_gpu=9000, engine_gpus=1, colocate=True, train_nodes=4, train_per_node=8,
                  rollout_gpus=32, gpus_per_node=8)
@@ -54,8 +52,3 @@ def test_one_kind_of_parallelism_of_the_cluster_s_is_kept(cluster, ranks, step, 
     layout = shrink_layout(replace(CLUSTER, **cluster), ranks, 440, step)
     assert (layout.tp, layout.pp, layout.data_parallel) == expected and layout.tokens_per_gpu == 440
     assert not layout.colocate and layout.gpus_per_node == layout.train_gpus + layout.rollout_gpus
-
-
-def test_the_description_is_that_of_the_small_model():
-    content = MODELS["qwen2.5-7b"] | ROTARY
-    assert flag_values(shrink_description(describe(content))) == flag_values(describe(shrink_model(content)))
