@@ -118,12 +118,6 @@ def damage_named(folder: Path, file: str) -> Iterator[None]:
         raise DamagedCheckpoint(f"{folder}: the checkpoint is damaged: {file}: {reason_of(error)}") from error
 
 
-def check_zip(file: Path | io.BytesIO) -> None:
-    """Verify the checksums of a file that ``torch.save`` wrote, which torch itself does not. Raises BadZipFile."""
-    if name := zipfile.ZipFile(file).testzip():
-        raise zipfile.BadZipFile(f"wrong checksum for {name}")
-
-
 # --- tensors ---------------------------------------------------------------------------------------------------------
 
 
@@ -181,12 +175,15 @@ class ModelTensors:
         return target.view(shape)
 
     def check_bytes(self) -> None:
-        """Read every byte, optimizer included, and verify the checksums. Raises DamagedCheckpoint."""
+        """Read every byte, optimizer included, and verify the checksums, which torch does not. Raises
+        DamagedCheckpoint.
+        """
         for info in self._metadata.storage_data.values():
             with damage_named(self._folder, info.relative_path):
                 with (self._folder / info.relative_path).open("rb") as file:
                     file.seek(info.offset)
-                    check_zip(io.BytesIO(file.read(info.length)))
+                    if wrong := zipfile.ZipFile(io.BytesIO(file.read(info.length))).testzip():
+                        raise zipfile.BadZipFile(f"wrong checksum for {wrong}")
 
 
 class _Into(DefaultLoadPlanner):
@@ -306,7 +303,6 @@ def _checked(folder: Path, trainer: Any) -> dict[str, Any]:
     """``common.pt``, after every file of the checkpoint was verified. Raises CheckpointError."""
     register_safe_globals()  # argparse.Namespace among them
     with damage_named(folder, "common.pt"):
-        check_zip(folder / "common.pt")
         try:
             common: dict[str, Any] = torch.load(folder / "common.pt", map_location="cpu", weights_only=True)
         except pickle.UnpicklingError:  # classes of another host

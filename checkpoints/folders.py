@@ -33,8 +33,7 @@ def latest(save_path: str | Path) -> Path | None:
     text = tracker.read_text().strip()
     folder = tracker.parent / ("release" if text == "release" else f"iter_{text:0>7}")
     if not folder.is_dir():
-        raise CheckpointError(f"{tracker} holds {text!r}, the number of no checkpoint; correct it; there are "
-                              f"{_names(save_path)}")
+        raise CheckpointError(f"{tracker} holds {text!r}, the number of no checkpoint beside it; correct it")
     return folder
 
 
@@ -62,17 +61,13 @@ def numbered(save_path: str | Path, until: Path | None = None) -> list[Path]:
     return [folder for folder in folders if until is None or number_of(folder) <= number_of(until)]
 
 
-def _names(save_path: str | Path) -> str:
-    return ", ".join(folder.name for folder in numbered(save_path)) or "none"
-
-
 def resolve(path: str | Path) -> Path:
     """The checkpoint folder meant by ``path``: itself, or the latest one inside it."""
     path = Path(path)
     folder = path if (path / ".metadata").exists() else latest(path)
     if folder is None:
-        raise CheckpointError(f"{path}: no torch_dist checkpoint, and no {TRACKER} in it; in {path.parent} there are "
-                              f"{_names(path.parent)}")
+        names = ", ".join(folder.name for folder in numbered(path.parent)) or "none"
+        raise CheckpointError(f"{path}: no torch_dist checkpoint, and no {TRACKER} in it; in {path.parent}: {names}")
     return folder
 
 

@@ -67,11 +67,8 @@ def local_folder(name: str, variable: str = "HF_CKPT", *, weights: bool = True) 
 
 
 def model_config(folder: Path, file: str = "config.json") -> dict[str, Any]:
-    """The ``config.json`` of the model in ``folder``. Raises ConfigError."""
-    try:
-        content: dict[str, Any] = json.loads((folder / file).read_bytes())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder / file}: cannot be read: {reason_of(error)}") from None
+    """The ``config.json`` of the model in ``folder``."""
+    content: dict[str, Any] = json.loads((folder / file).read_bytes())
     return content
 
 
@@ -169,16 +166,13 @@ def model_settings(folder: Path) -> dict[str, Any]:
     """The settings of its agent beside the weights in ``folder``, by variable; none where it has no such file.
 
     Raises:
-        ConfigError: the file is damaged.
+        ConfigError: the file is damaged or a setting is bad.
     """
     settings = {name: value for name, value in left_settings(folder).items() if name in AGENT_FIELDS}
     if settings.get("MEM_PROMPTS"):
         settings["MEM_PROMPTS"] = str(folder / settings["MEM_PROMPTS"])
-    try:
-        config = Config.from_mapping(settings)
-    except ConfigError as error:
-        raise ConfigError(f"{folder / SETTINGS_FILE}: {error}") from None
-    return {name: config.to_mapping()[name] for name in settings}
+    valid = Config.from_mapping(settings).to_mapping()
+    return {name: valid[name] for name in settings}
 
 
 def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple[Config, str]:

@@ -42,8 +42,6 @@ class Plan:
 
     config: Config
     """Paths absolute, host named, engine length and layout filled in."""
-    parameters: int
-    """Of the model."""
     layout: Layout
     variables: Mapping[str, str]
     """The environment of every worker."""
@@ -108,8 +106,7 @@ def make_plan(
         host=host, host_root=str(root), megatron_root=str(find_megatron(config)), hf_ckpt=str(folder),
         torch_dist=str(reference),
     )
-    size = model_size(content)
-    layout = layout or derive_layout(size, *find_gpus(config), longest_turn(config, vocabulary), config)
+    layout = layout or derive_layout(model_size(content), *find_gpus(config), longest_turn(config, vocabulary), config)
     config = config.replace(tp=layout.tp, max_tokens_per_gpu=layout.tokens_per_gpu, num_gpus=layout.gpus_per_node)
     records = Path(config.save_path) / "launch"
     users = [str(Path(entry).absolute()) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
@@ -122,7 +119,7 @@ def make_plan(
     if lacks := [flag for flag in arguments["hooks"] if flag.startswith("--") and f'"{flag}"' not in known]:
         raise ConfigError(f"HOST_ROOT={config.host_root!r}: this version of {host} lacks {', '.join(lacks)}; use a "
                           "later one (docs/hosts.md names the tested commits)")
-    return Plan(config, size.parameters, layout, variables, arguments)
+    return Plan(config, layout, variables, arguments)
 
 
 def find_checkout(config: Config) -> tuple[str, Path]:

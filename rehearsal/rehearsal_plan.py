@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..agents import longest_turn
-from ..checkpoints.hf_model import load_vocabulary, local_folder
+from ..checkpoints.hf_model import load_vocabulary, local_folder, parameter_count
 from ..config import Config, ConfigError
 from ..data.training_file import is_sharded, row_slice, training_files, without_slice
 from ..launch.find_host import HOSTS
@@ -67,11 +67,12 @@ def plan_rehearsal(config: Config, rollouts: int, ranks: int) -> Rehearsal:
     cluster = make_plan(config, weights=False)
     given, description, shrunk = Path(cluster.config.hf_ckpt), cluster.arguments["model"], cluster.config
     folder = Path(cluster.config.save_path) / "rehearsals" / time.strftime("%Y%m%d-%H%M%S")
-    random_model = cluster.parameters > SMALL_MODEL
+    content = read_model_config(given)
+    random_model = parameter_count(content) > SMALL_MODEL
     if random_model:
-        shrunk, model, content = shrink(shrunk), folder / "model", shrink_model(read_model_config(given))
-        description = describe(content)
-        write_tiny_model(content, given, model)
+        shrunk, model, tiny = shrink(shrunk), folder / "model", shrink_model(content)
+        description = describe(tiny)
+        write_tiny_model(tiny, given, model)
     else:
         model = local_folder(config.hf_ckpt).expanduser().absolute()
     longest = longest_turn(shrunk, load_vocabulary(given, config.trust_remote_code))
