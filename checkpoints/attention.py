@@ -182,4 +182,5 @@ def _block_mask(end: Tensor) -> BlockMask:
 @lru_cache(maxsize=2)
 def _flex(compiled: bool) -> Callable[..., Any]:
     """FlexAttention; unfused, it holds all scores."""
-    return torch.compile(flex_attention, dynamic=True) if compiled else flex_attention
+    function: Callable[..., Any] = flex_attention
+    return torch.compile(function, dynamic=True) if compiled else function

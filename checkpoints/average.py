@@ -5,8 +5,9 @@
     mem-agent average --inputs A B C --output OUT [--force]
 
 The mean is taken in float32 and cast back to the number format of the inputs; configuration, tokenizer and settings of
-the agent are the first input's. The inputs must agree in names, shapes and number formats of their tensors. Tensors are read one at a time and written shard by shard, so memory stays near one shard, however
-many inputs there are. The output appears only when it is complete.
+the agent are the first input's. The inputs must agree in names, shapes and number formats of their tensors, which are
+read one at a time and written shard by shard: memory stays near one shard, however many inputs there are. The output
+appears only when it is complete.
 """
 
 from __future__ import annotations

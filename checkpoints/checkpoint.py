@@ -249,9 +249,9 @@ def _publish(temporary: Path, final: Path) -> None:
 
 def _cause(error: BaseException) -> str:
     """What began it, as one line."""
-    while error.__cause__ is not None or isinstance(error, CheckpointException):
-        error = error.__cause__ or next(iter(error.failures.values()))[0]
-    return reason_of(error)
+    if isinstance(error, CheckpointException):
+        error, _ = next(iter(error.failures.values()))
+    return _cause(error.__cause__) if error.__cause__ else reason_of(error)
 
 
 # --- loading ---------------------------------------------------------------------------------------------------------

@@ -25,11 +25,11 @@ from ..config import SETTINGS_FILE
 from ..system.cli import one_line_errors, run_main
 from .average import average
 from .bridge import build_bridge, expected_tensors, to_hf
+from .checkpoint import ModelTensors
 from .folders import CheckpointError, number_of, numbered, resolve
 from .hf_folder import write_model
 from .hf_model import local_folder, settings_of_run
 from .model_card import CARD, add_push_arguments, card_of_run, push
-from .checkpoint import ModelTensors
 
 
 def convert(source: str | Path, hf_dir: str | Path, output: str | Path, *, force: bool = False) -> Path:

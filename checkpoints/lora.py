@@ -1,6 +1,6 @@
 """Low-rank adapters (LoRA, arXiv 2106.09685) on the linear layers of attention and MLP of a megatron-core model.
 
-Each of a block's four matrices W ``[out, in]`` has one: q, k and v stacked, o, gate and up stacked, down. With rank r::
+Each of a layer's four matrices W ``[out, in]`` has one: q, k, v stacked, o, gate and up stacked, down. With rank r::
 
     a [r, in]    random, U(-1/sqrt(in), 1/sqrt(in)) from the run's seed and the module's name
     b [out, r]   zeros, so that a new adapter changes nothing, bit for bit

@@ -42,8 +42,8 @@ def build_arguments(
         "hooks": _hooks(config, layout, settings),
         "rollout": _rollout(config, longest_reply),
         "loss": _SFT if config.supervised else _grpo(config),
-        # Megatron refuses a checkpoint of another schedule, and hosts size theirs by the rollouts: without the override
-        # no run could be continued with another NUM_ROLLOUT, LR or batch.
+        # Megatron refuses a checkpoint of another schedule, and hosts size theirs by the rollouts: without the
+        # override no run could be continued with another NUM_ROLLOUT, LR or batch.
         "optimizer": f"""
             --optimizer adam --lr {config.lr:g} --lr-decay-style constant
             --lr-warmup-iters {config.lr_warmup_steps} --override-opt-param-scheduler --clip-grad {config.clip_grad:g}

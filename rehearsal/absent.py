@@ -5,6 +5,7 @@ it runs in plain PyTorch. A copy of this file as such a package's ``__init__.py`
 """
 
 import sys
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -17,7 +18,7 @@ class Absent(ModuleType):
         return Absent(f"{self.__name__}.{name}")
 
 
-class Finder:
+class Finder(Loader):
     """Makes a module of any name below this package."""
 
     def find_spec(self, name, path=None, target=None):

@@ -129,7 +129,7 @@ def _engine(rehearsal: Rehearsal, phase: str) -> Iterator[None]:
         engine.stop(20.0)
 
 
-# --- what it left behind ----------------------------------------------------------------------------------------------
+# --- what it left behind ---------------------------------------------------------------------------------------------
 
 
 def read_log(path: Path, start: int = 0) -> dict[str, Metrics]:

@@ -49,7 +49,7 @@ class WeightGroup:
     def __init__(self, port: int, rank: int, world_size: int) -> None:
         self._store = dist.TCPStore("127.0.0.1", port, world_size, is_master=rank == 0, timeout=_PATIENCE)
         store = dist.PrefixStore("weights", self._store)
-        self._group = dist.ProcessGroupGloo(store, rank, world_size, _PATIENCE)
+        self._group: Any = dist.ProcessGroupGloo(store, rank, world_size, _PATIENCE)
 
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Fill ``tensor`` on every other rank with rank 0's, in place."""

@@ -13,8 +13,8 @@ A row without a gradient (advantage 0 and no KL term, or masked as a whole) pass
 and in every statistic of the step, as in the hosts, and costs a third.
 
 Arithmetic is fp32, or with TRAIN_DTYPE=bfloat16 Megatron's mixed precision: weights, activations and gradients of
-products are bfloat16; master weights, sums of gradients, optimizer, log-probs and loss stay fp32. Log-probs are those of the
-sampling distribution: logits are divided by TEMPERATURE.
+products are bfloat16; master weights, sums of gradients, optimizer, log-probs and loss stay fp32. Log-probs are
+those of the sampling distribution: logits are divided by TEMPERATURE.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import torch
 from torch.distributed.checkpoint import FileSystemWriter, save_state_dict
 
 from mem_agent.checkpoints import checkpoint, folders
-from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.checkpoints.checkpoint import ModelTensors
+from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.config import Config
 from mem_agent.tests.helpers.small_files import files_of_at_most
 from mem_agent.tests.helpers.tiny_model import make_tiny_model

@@ -17,11 +17,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mem_agent.checkpoints import average, checkpoint, convert, hf_folder
 from mem_agent.checkpoints.bridge import build_bridge, expected_tensors
+from mem_agent.checkpoints.checkpoint import ModelTensors
 from mem_agent.checkpoints.folders import TRACKER, CheckpointError
 from mem_agent.checkpoints.hf_folder import HfTensors, UnsupportedModel
 from mem_agent.checkpoints.hf_model import load_vocabulary, refuse_foreign_code
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
-from mem_agent.checkpoints.checkpoint import ModelTensors
 from mem_agent.system.errors import MemAgentError
 from mem_agent.system.files import DiskFull
 from mem_agent.tests.helpers.attack import Attack
@@ -149,7 +149,7 @@ def test_python_that_comes_with_a_model_runs_only_where_it_is_trusted(run, tmp_p
     edit(model, "tokenizer_config.json", auto_map={"AutoTokenizer": "mine.Mine"}, tokenizer_class="Mine")
     refuse_foreign_code(model, True)
     for reader in (load_vocabulary, build_bridge, lambda folder: refuse_foreign_code(folder, False)):
-        with pytest.raises(MemAgentError, match="TRUST_REMOTE_CODE=1|not supported"):
+        with pytest.raises(MemAgentError, match=r"TRUST_REMOTE_CODE=1|not supported"):
             reader(model)
     assert not (tmp_path / "ran").exists()
 

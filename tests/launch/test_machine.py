@@ -65,7 +65,7 @@ def put_nvidia_smi(folder, answer, code=0):
     ("[No Permission]\n[N/A]\n", 0, 0, (2, ASSUMED_GIB)),  # as with a memory of the CPU's
     ("81559\n", 9, 0, None),
 ])
-def test_gpus_are_those_that_are_declared_or_that_nvidia_smi_lists(tmp_path, monkeypatch, answer, code, declared, found):
+def test_gpus_are_those_declared_or_that_nvidia_smi_lists(tmp_path, monkeypatch, answer, code, declared, found):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     put_nvidia_smi(tmp_path, answer, code)
     if found is None:

@@ -89,7 +89,7 @@ def test_metrics_of_a_log_by_kind_and_number_and_what_is_shown_while_it_runs(tmp
     assert found["rollout"] == {0: rollout, 1: {"a": 1.0}} and found["eval"] == {1: {"eval/train": 0.125}}
     assert found["step"][0]["train/loss"] == -1.5e-08 and math.isnan(found["step"][0]["train/grad_norm"])
     assert list(read_log(log, len(SLIME.encode()))["rollout"]) == [1]
-    lines = [f"(RolloutManager pid=1) [2026] rollout.py:195 - {OURS}", *SLIME.splitlines()[:3], "ValueError: no kernel"]
+    lines = [f"(RolloutManager pid=1) [2026] rollout.py:1 - {OURS}", *SLIME.splitlines()[:3], "ValueError: no kernel"]
     assert list(map(progress_of, lines)) == [
         OURS, "", "step 0: {'train/loss': -1.5e-08, 'train/grad_norm': nan}", "", "ValueError: no kernel"]
 
@@ -127,8 +127,9 @@ def test_what_the_cluster_would_refuse_is_said_and_a_dry_run_leaves_nothing(
 ):
     found = rehearsal(**changes)
     monkeypatch.setattr(rehearse, "plan_rehearsal", lambda *_: found)
-    monkeypatch.setattr(rehearse, "find_problems", lambda plan, of_machine=True, real=rehearse.find_problems: (
-        [] if of_machine else real(plan, of_machine=False)))
+    real = rehearse.find_problems
+    monkeypatch.setattr(rehearse, "find_problems", lambda plan, of_machine=True: [] if of_machine else real(
+        plan, of_machine=False))
     assert rehearse.main(["--dry-run"]) == bool(problem)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
     assert ["on the cluster" in line and problem in line for line in lines] == ([True] if problem else [])

@@ -161,7 +161,8 @@ def test_engine_command_line_golden():
 
 
 def test_engine_environment_golden():
-    own = {"PATH": "/bin", "VLLM_CPU_KVCACHE_SPACE": "4", "OMP_NUM_THREADS": "8", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "9"}
+    own = {"PATH": "/bin", "VLLM_CPU_KVCACHE_SPACE": "4", "OMP_NUM_THREADS": "8",
+           "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "9"}
     assert servers.engine_environment(own, "cpu", 0) == {
         "PATH": "/bin", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
