@@ -68,6 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     run, hf_dir = Path(args.input), local_folder(args.hf, weights=False)
     names = [f"iter_{int(name):07d}" if name.isdecimal() else name for name in args.average or [args.iteration]]
     sources = (numbered(run) if args.all else []) or [resolve(run / name) for name in names]
+    if args.average and len(set(sources)) < max(2, len(sources)):
+        raise CheckpointError("AVERAGE (--average): name at least 2 different checkpoints")
     models = [folder.parent / "hf" / folder.name for folder in sources]
     if args.output and not args.average:
         models = [Path(args.output)]
