@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -167,17 +166,3 @@ def test_a_run_goes_on_from_the_newest_checkpoint_that_can_be_read_and_says_so(
     first, second = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert str(copies / "iter_0000007") in first and name in first and str(copies / "iter_0000005") in second
     assert same_weights(resumed, trained[0])
-
-
-def test_all_ranks_skip_the_checkpoint_that_rank_0_finds_damaged(trained, resumed, copies, monkeypatch):
-    """Seen from rank 1, which looks at no file before rank 0 has decided."""
-    common = torch.load(copies / "iter_0000003" / "common.pt", weights_only=False)
-    decisions = [folders.DamagedCheckpoint("iter_0000007"), folders.DamagedCheckpoint("iter_0000005"), common]
-
-    def from_rank_0(box, src):
-        box[0] = decisions.pop(0)
-
-    rank_1 = SimpleNamespace(get_rank=lambda: 1, broadcast_object_list=from_rank_0)
-    monkeypatch.setattr(checkpoint, "dist", rank_1)
-    assert checkpoint.load(copies, resumed) == STATE
-    assert not decisions and same_weights(resumed, trained[0])

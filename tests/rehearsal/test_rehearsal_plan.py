@@ -118,19 +118,12 @@ def test_what_must_not_be_is_a_fault(found, fault, of_slime):
     assert ("**Faults:**" in page and fault in page) if fault else "| 2e-07 |" in page and "eval/train 0.125" in page
 
 
-@pytest.mark.parametrize("changes,problem", [
-    ({"NUM_NODES": "4"}, "MASTER_ADDR"),
-    ({"NUM_NODES": "4", "RAY_ADDRESS": "http://head:8265"}, ""),
-])
-def test_what_the_cluster_would_refuse_is_said_and_a_dry_run_leaves_nothing(
-    changes, problem, rehearsal, capsys, monkeypatch
-):
-    found = rehearsal(**changes)
+def test_what_the_cluster_would_refuse_is_said_and_a_dry_run_leaves_nothing(rehearsal, capsys, monkeypatch):
+    found, real = rehearsal(NUM_NODES="4"), rehearse.find_problems
     monkeypatch.setattr(rehearse, "plan_rehearsal", lambda *_: found)
-    real = rehearse.find_problems
     monkeypatch.setattr(rehearse, "find_problems", lambda plan, of_machine=True: [] if of_machine else real(
         plan, of_machine=False))
-    assert rehearse.main(["--dry-run"]) == bool(problem)
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
-    assert ["on the cluster" in line and problem in line for line in lines] == ([True] if problem else [])
+    assert rehearse.main(["--dry-run"]) == 1
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    assert "on the cluster" in line and "MASTER_ADDR" in line
     assert not Path(found.here.config.save_path).exists()
