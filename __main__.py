@@ -8,7 +8,7 @@ list of commands appears at once.
 from __future__ import annotations
 
 if not __package__:
-    from _bootstrap import run_in_package
+    from __init__ import run_in_package
 
     run_in_package(__file__)
 
@@ -69,16 +69,6 @@ GROUPS = {
     "develop": ("config", "bench"),
 }
 """What the help lists. The others are steps that a script or one of these takes, or variants: callable, not listed."""
-EXTRAS = {
-    "ask": ("chardetng_py", "inscriptis", "lxml", "mammoth", "pypdf"),
-    "serve": ("prometheus_client",),
-    "report": ("matplotlib",),
-    "intrinsic": ("sentence_transformers",),
-    "memsifter": ("ray",),
-    "train": ("mbridge", "megatron", "safetensors", "torch"),
-    "verifiers": ("verifiers",),
-}
-"""Extra of pyproject.toml -> the modules that it brings."""
 
 
 @one_line_errors("nothing was begun")  # a command has an ending of its own once it is imported
@@ -106,10 +96,9 @@ def main(argv: list[str] | None = None) -> int:
         missing = (error.name or "").partition(".")[0]
         if missing == __package__:
             raise
-        extra = next((f"[{extra}]" for extra, modules in EXTRAS.items() if missing in modules), "")
-        advice = f"pip install 'mem-agent{extra}'"
-        if os.environ.get("HOST") in ("slime", "vime"):  # whose own packages must stay as they are
-            advice = f"pip install --no-deps {missing}"
+        # In a host its own packages must stay as they are.
+        in_host = os.environ.get("HOST") in ("slime", "vime")
+        advice = f"pip install --no-deps {missing}" if in_host else "pip install 'mem-agent[all]'"
         raise MemAgentError(f"mem-agent {name} needs {missing}: {advice}") from None
     return 0
 

@@ -25,16 +25,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from .agents import agent_settings, outcome_weight
+from .agents.records import Outcome, StopReason, Turn, TurnKind
 from .hooks import rewards, traces
 from .hooks.host import HostArgs
-from .hooks.metrics import failure_of
-from .hooks.sample import PLACEHOLDER, Record, has_failed, lost, require_survivors, reward_of, truncated
+from .hooks.metrics import failure_kinds
+from .hooks.sample import PLACEHOLDER, Record, lost, require_survivors, reward_of
 from .system.errors import MemAgentError
 
 logger = logging.getLogger(__name__)
@@ -48,29 +49,15 @@ class ConvertError(MemAgentError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    tokens: list[int]
-    response_length: int
-    loss_mask: list[int]
-    log_probs: list[float] | None
-    truncated: int
-    turn: int = 0
-    weight: float = 1.0  # factor of its advantage
-
-
-@dataclass(frozen=True, slots=True)
 class _Trajectory:
     sample: Any
     rollout_id: int
     group: Hashable
     reward: float | None  # None: failed, aborted or not to be trained, so outside the group's statistics
     raw_reward: float
-    rows: list[_Row]
+    turns: Sequence[Turn]  # a row each
+    masks: list[list[int]]
     turn_rewards: list[float] | None  # what its turns earned by themselves
-
-    @property
-    def mask_sum(self) -> int:
-        return sum(sum(row.loss_mask) for row in self.rows)
 
 
 def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
@@ -80,43 +67,44 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
         AllFailed: there is nothing to learn from.
         ConvertError: a sample cannot become a training row.
     """
-    host = HostArgs.of(args)
+    host = HostArgs(args)
     require_survivors(samples, "a rollout")
     rewards.apply(host, samples, None)
-    ids = _rollout_ids(samples)
-    trajectories = [_unroll(host, s, i) for s, i in zip(samples, ids, strict=True)]
-    settings, groups = agent_settings(host.config), [t.group for t in trajectories]
+    trajectories = [_unroll(host, s, i) for s, i in zip(samples, _rollout_ids(samples), strict=True)]
+    groups = [t.group for t in trajectories]
     advantages = group_advantages([t.reward for t in trajectories], groups, host.config.adv_std)
-    by_turn = turn_advantages(advantages, [t.turn_rewards for t in trajectories], groups,
-                              outcome_weight(host.config), getattr(settings, "state_weight", 1.0))
+    by_turn = turn_advantages(advantages, [t.turn_rewards for t in trajectories], groups, outcome_weight(host.config),
+                              getattr(agent_settings(host.config), "state_weight", 1.0))
+    by_row = [
+        [turn.weight * (outcome if own is None else own[n]) for n, turn in enumerate(trajectory.turns)]
+        for trajectory, outcome, own in zip(trajectories, advantages, by_turn, strict=True)
+    ]
     data: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    by_row = [_row_advantages(*one) for one in zip(trajectories, advantages, by_turn, strict=True)]
     for first, last in _steps(host, len(trajectories)):
         step = range(first, last)
         for n in step:
-            mask_sum = trajectories[n].mask_sum
-            for row, advantage in zip(trajectories[n].rows, by_row[n], strict=True):
-                _append(data, row, trajectories[n], mask_sum, advantage)
+            _append(data, trajectories[n], trajectories[n].turns, trajectories[n].masks, by_row[n])
         # Padding belongs to the step's last trajectory and changes nothing in a per-trajectory loss; under a global
         # token mean every host counts each row as one token, like any fully masked row.
-        for _ in range(_missing_rows(host, sum(len(trajectories[n].rows) for n in step))):
-            _append(data, _placeholder(), trajectories[last - 1], mask_sum, 0.0)
-    if all(log_probs is None for log_probs in data["rollout_log_probs"]):
+        missing = -sum(len(trajectories[n].turns) for n in step) % host.row_multiple
+        _append(data, trajectories[last - 1], [PLACEHOLDER] * missing, [[0]] * missing, [0.0] * missing)
+    if not any(data["rollout_log_probs"]):
         del data["rollout_log_probs"]  # only samples of another generate hook, which kept none
-    _check(data)
-    failures = Counter(failure_of(s) for s in samples if has_failed(s))
-    if failures:
+    if failures := failure_kinds(samples):
         kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(failures.items()))
         logger.warning("%d of %d trajectories failed (%s)", failures.total(), len(samples), kinds)
-    traces.keep(host, [_trained(*one) for one in zip(trajectories, advantages, by_row, strict=True)])
+    traces.keep(host, [
+        (t.sample, None, ()) if t.reward is None else (t.sample, outcome, by_turn)
+        for t, outcome, by_turn in zip(trajectories, advantages, by_row, strict=True)
+    ])
     return data
 
 
 def row_counts(args: Any, samples: list[Any]) -> dict[str, int]:
     """How many rows ``custom_convert`` makes of these samples, and how many of those are padding."""
-    host = HostArgs.of(args)
-    rows = [len(_rows(sample, Record.of(sample))) for sample in samples]
-    padding = sum(_missing_rows(host, sum(rows[first:last])) for first, last in _steps(host, len(samples)))
+    host = HostArgs(args)
+    rows = [len(_turns(sample, Record.of(sample))) for sample in samples]
+    padding = sum(-sum(rows[first:last]) % host.row_multiple for first, last in _steps(host, len(samples)))
     return {"rows": sum(rows) + padding, "padding_rows": padding}
 
 
@@ -173,38 +161,38 @@ def turn_advantages(
     return [None if rewards is None else own for rewards, own in zip(states, mixed, strict=True)]
 
 
+# --- rows -----------------------------------------------------------------------------------------------------------
+
+
 def _unroll(host: HostArgs, sample: Any, rollout_id: int) -> _Trajectory:
     group = ("group", sample.group_index) if sample.group_index is not None else ("alone", rollout_id)
     record, reward = Record.of(sample), reward_of(sample, host.reward_key)
-    rows = _rows(sample, record)
+    turns = _turns(sample, record)
     if lost(sample) or sample.remove_sample:
-        return _Trajectory(sample, rollout_id, group, None, float(reward or 0.0), rows, None)
-    if reward is None:
-        raise ConvertError(f"sample {sample.index} ({sample.status.value}) reached training without a reward")
-    states = record.state_totals if record else None
-    return _Trajectory(sample, rollout_id, group, float(reward), float(reward), rows, states)
+        masks = [[0] * len(turn.response_ids) for turn in turns]
+        return _Trajectory(sample, rollout_id, group, None, float(reward or 0.0), turns, masks, None)
+    if reward is None or not math.isfinite(reward):
+        raise ConvertError(f"sample {sample.index} ({sample.status.value}) has the reward {reward}, not a number")
+    masks = [[1] * len(turn.response_ids) for turn in turns]
+    if record is None:
+        masks = masks if sample.loss_mask is None else [list(sample.loss_mask)]
+        kept = masks[0] if sample.rollout_log_probs is None else sample.rollout_log_probs
+        if not len(turns[0].response_ids) == sample.response_length == len(masks[0]) == len(kept):
+            raise ConvertError(f"sample {sample.index}: {len(sample.tokens)} tokens, a response of "
+                               f"{sample.response_length}, and its mask or log-probs do not fit each other")
+    return _Trajectory(sample, rollout_id, group, float(reward), float(reward), turns, masks,
+                       record.state_totals if record else None)
 
 
-def _rows(sample: Any, record: Record | None) -> list[_Row]:
-    rows = [] if lost(sample) else _turn_rows(sample, record)
-    if sample.remove_sample:
-        rows = [replace(row, loss_mask=[0] * row.response_length) for row in rows]
-    return rows or [_placeholder()]
-
-
-def _turn_rows(sample: Any, record: Record | None) -> list[_Row]:
-    if record is None:  # of another generate hook: its own tokens are its one turn
-        mask = sample.loss_mask if sample.loss_mask is not None else [1] * sample.response_length
-        cut = int(truncated(sample))
-        return [_Row(list(sample.tokens), sample.response_length, list(mask), sample.rollout_log_probs, cut)]
-    return [
-        _Row(t.tokens, t.response_length, [1] * t.response_length, t.log_probs, int(t.truncated), n, t.weight)
-        for n, t in enumerate(record.turns)
-    ]
-
-
-def _placeholder() -> _Row:
-    return _Row(list(PLACEHOLDER.tokens), PLACEHOLDER.response_length, [0], list(PLACEHOLDER.log_probs), 0)
+def _turns(sample: Any, record: Record | None) -> Sequence[Turn]:
+    """A row each. A sample of another generate hook is one turn, of its own tokens."""
+    if lost(sample):
+        return [PLACEHOLDER]
+    if record is not None:
+        return record.turns
+    stop = StopReason.LENGTH if sample.status.value == Outcome.TRUNCATED else StopReason.STOP
+    split = len(sample.tokens) - sample.response_length
+    return [Turn(TurnKind.FINAL, list(sample.tokens), split, sample.rollout_log_probs, stop)]
 
 
 def _rollout_ids(samples: list[Any]) -> list[int]:
@@ -218,42 +206,20 @@ def _rollout_ids(samples: list[Any]) -> list[int]:
     return ids
 
 
-def _row_advantages(trajectory: _Trajectory, advantage: float, by_turn: Sequence[float] | None) -> list[float]:
-    """The advantage of each row: its turn's or the trajectory's, times the turn's weight."""
-    return [row.weight * (advantage if by_turn is None else by_turn[row.turn]) for row in trajectory.rows]
-
-
-def _trained(trajectory: _Trajectory, advantage: float, by_row: Sequence[float]) -> traces.Trained:
-    if trajectory.reward is None:
-        return traces.Trained(trajectory.sample)
-    return traces.Trained(trajectory.sample, advantage, by_row)
-
-
-def _append(data: dict[str, list[Any]], row: _Row, of: _Trajectory, mask_sum: int, advantage: float) -> None:
-    values = (row.tokens, row.response_length, advantage, of.raw_reward, row.truncated, of.sample.index,
-              row.loss_mask, of.rollout_id, mask_sum, row.log_probs)
-    for name, value in zip(COLUMNS, values, strict=True):
-        data[name].append(value)
+def _append(
+    data: dict[str, list[Any]], of: _Trajectory, turns: Sequence[Turn], masks: Sequence[list[int]],
+    advantages: Sequence[float],
+) -> None:
+    """Add rows of a trajectory; ``COLUMNS`` has the order of the values."""
+    mask_sum = sum(map(sum, of.masks))
+    for turn, mask, advantage in zip(turns, masks, advantages, strict=True):
+        values = (turn.tokens, len(turn.response_ids), advantage, of.raw_reward, int(turn.stop is StopReason.LENGTH),
+                  of.sample.index, mask, of.rollout_id, mask_sum, turn.log_probs)
+        for name, value in zip(COLUMNS, values, strict=True):
+            data[name].append(value)
 
 
 def _steps(host: HostArgs, trajectories: int) -> list[tuple[int, int]]:
     """Trajectory ranges of the optimizer steps; a remainder forms a last range of its own."""
     size = host.step_trajectories or max(trajectories, 1)
     return [(i, min(i + size, trajectories)) for i in range(0, trajectories, size)]
-
-
-def _missing_rows(host: HostArgs, rows: int) -> int:
-    """Masked rows that a step needs until the host's scheduler can divide it."""
-    return -rows % host.row_multiple
-
-
-def _check(data: dict[str, list[Any]]) -> None:
-    """Check what another generate hook's samples may get wrong."""
-    kept = data.get("rollout_log_probs", data["loss_masks"])
-    columns = (data[name] for name in ("rollout_ids", "tokens", "response_lengths", "loss_masks", "rewards"))
-    for (number, tokens, length, mask, advantage), log_probs in zip(zip(*columns, strict=True), kept, strict=True):
-        if not len(mask) == length <= len(tokens) > 0 or log_probs is None or len(log_probs) != length:
-            raise ConvertError(f"sample {number}: {len(tokens)} tokens, a response of {length}, a mask of {len(mask)} "
-                               f"and {len(log_probs or ())} log-probs do not fit each other")
-        if not math.isfinite(advantage):
-            raise ConvertError(f"sample {number} has the advantage {advantage}; a reward of its group is not finite")

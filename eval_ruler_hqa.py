@@ -26,7 +26,7 @@ Invariants:
 from __future__ import annotations
 
 if not __package__:
-    from _bootstrap import run_in_package
+    from __init__ import run_in_package
 
     run_in_package(__file__)
 
@@ -37,7 +37,6 @@ import math
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,9 +58,9 @@ from .evaluation.results import Row, lock_results, write_row
 from .evaluation.summary import Summary
 from .evaluation.tables import comparison, failures, summaries_of, tables
 from .hooks.host import embedded_args, evaluation_sampling
-from .hooks.plugins import check_plugins
+from .hooks.reader import row_of, task_of
+from .hooks.rewards import check_plugins
 from .hooks.sample import Record, Sample
-from .hooks.task_row import row_of, task_of
 from .hooks.traces import KEPT_BYTES
 from .rollout_client import PASSING, RouterClient, client_for, close_clients
 from .system.cli import log_to_terminal, one_line_errors, run_main, run_stoppable
@@ -113,8 +112,8 @@ async def evaluate(
     with lock_results(output):
         jobs = missing_jobs(config, model, output, endpoint.api, endpoint.model, weights)
         ask, waiting = _ask(embedded_args(config, endpoint), endpoint), iter(jobs)
-        kept = KeptTrajectories(output, jobs, endpoint.vocabulary, config, kept_bytes)
-        with closing(kept.files), tqdm(total=len(jobs), unit="answer", disable=quiet or None, smoothing=0.05) as bar:
+        kept = KeptTrajectories(output, endpoint.vocabulary, config, kept_bytes)
+        with tqdm(total=len(jobs), unit="answer", disable=quiet or None, smoothing=0.05) as bar:
 
             async def work() -> None:
                 for job in waiting:

@@ -35,7 +35,7 @@ output not written, 130 interrupted. HF_ENDPOINT and its like are left to the Hu
 from __future__ import annotations
 
 if not __package__:
-    from _bootstrap import run_in_package
+    from __init__ import run_in_package
 
     run_in_package(__file__)
 

@@ -59,11 +59,10 @@ from .agents.records import (
 )
 from .config import ConfigError
 from .custom_convert import row_counts
-from .hooks import rewards, sft, traces
-from .hooks.host import HostArgs, as_output, evaluate_in_host, is_aborting, sample_asynchronously, sampling_of
-from .hooks.host_fixes import keep_policy
-from .hooks.metrics import best_of, metrics_line, rollout_metrics
-from .hooks.reader import Reader, context_of, reader_for
+from .hooks import rewards, traces
+from .hooks.host import HostArgs, as_output, evaluate, is_aborting, keep_policy, rollout_fully_async, sampling_of
+from .hooks.metrics import metrics_line, rollout_metrics
+from .hooks.reader import Reader, context_of, question_of, reader_for, row_of, task_name, task_of
 from .hooks.sample import (
     Record,
     as_reward,
@@ -76,7 +75,6 @@ from .hooks.sample import (
     write_record,
     write_scores,
 )
-from .hooks.task_row import question_of, row_of, task_name, task_of
 from .rewards.reward import overlong_cost, plain_parts
 from .rollout_client import How, client_for
 from .system.concurrency import gather_or_cancel
@@ -146,8 +144,8 @@ def _of_reading(reading: Reading, request: TurnRequest) -> TurnRequest:
 
 def _turn(request: TurnRequest, reply: Generation, number: int) -> Turn:
     return Turn(
-        request.kind, request.prompt_ids, reply.token_ids, reply.log_probs, reply.stop, reply.weight_version,
-        reply.cached_tokens, number, request.section, request.recalled, request.told)
+        request.kind, [*request.prompt_ids, *reply.token_ids], len(request.prompt_ids), reply.log_probs, reply.stop,
+        reply.weight_version, reply.cached_tokens, number, request.section, request.recalled, request.told)
 
 
 def _counts(
@@ -158,8 +156,8 @@ def _counts(
     return {
         "turns": len(turns), "rounds": rounds, "chunks": len(document.chunks), "document_tokens": document.tokens,
         "dropped_tokens": document.dropped,
-        "prompt_tokens": sum(len(turn.prompt_ids) for turn in turns),
-        "response_tokens": sum(len(turn.response_ids) for turn in turns),
+        "prompt_tokens": sum(turn.prompt_tokens for turn in turns),
+        "response_tokens": sum(len(turn.log_probs) for turn in turns),
         **({"cached_tokens": sum(cached)} if len(cached) == len(turns) else {}),
         **({"memory_tokens": len(memories[-1])} if memories else {}),
     }
@@ -180,9 +178,7 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     Raises:
         ConfigError: the configuration cannot work for any sample.
     """
-    host = HostArgs.of(args)
-    if host.refused:
-        raise ConfigError(host.refused)
+    host = HostArgs(args)
     sample.reward, sample.remove_sample = None, False
     task = task_name(host.config, sample)
     try:
@@ -220,21 +216,22 @@ async def _read(
     reader = await asyncio.to_thread(reader_for, host.hf_checkpoint, config, host.chat_template_kwargs)
     reading = await reader.reading(sample, context, evaluation=evaluation)
     if config.supervised and not evaluation:
-        return await sft.run(partial(run_trajectory, reader.agent, reading), reader.vocabulary, config, sample), reader
+        return await reader.given(partial(run_trajectory, reader.agent, reading), sample), reader
     aborting = partial(is_aborting, args)
     how = How(sampling=sampling_of(sampling_params, reader.vocabulary.eos_ids), is_aborted=aborting)
     # Siblings share a document, so they share a key; in evaluation hosts give no group, so the text decides.
     digest = hashlib.sha256((context or question_of(sample)).encode("utf-8", "surrogatepass")).hexdigest()
     group = f"document-{digest[:16]}" if sample.group_index is None else f"group-{sample.group_index}"
+    # The most chunks left to read go first; where groups are sampled that no batch may need, the oldest do.
+    ahead = config.fully_async or config.groups_in_flight > config.rollout_batch_size
 
     async def sample_round(requests: Sequence[TurnRequest], number: int) -> Sequence[Generation]:
-        # The most chunks left to read go first; where groups are sampled that no batch may need, the oldest do.
-        last = host.samples_ahead or requests[0].kind is TurnKind.FINAL
+        last = ahead or requests[0].kind is TurnKind.FINAL
         left = 0 if last else max(0, len(reading.document.chunks) - number)
         return await session.sample(requests, number, replace(how, weight=left))
 
     client = client_for(host.router, config.mem_concurrency)
-    with client.trajectory(group, host.eval_samples if evaluation else host.group_size) as session:
+    with client.trajectory(group, 1 if evaluation else host.group_size) as session:
         return await run_trajectory(reader.agent, reading, sample_round, aborting), reader
 
 
@@ -251,7 +248,7 @@ async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
 
     ``sample`` may be a list, as hosts give groups; the result is then a list.
     """
-    host = HostArgs.of(args)
+    host = HostArgs(args)
     if isinstance(sample, list):
         return [await _reward(host, one) for one in sample]
     return await _reward(host, sample)
@@ -285,7 +282,7 @@ async def _sum_of_parts(host: HostArgs, sample: Any, record: Record | None) -> f
         parts = plain_parts(await reward.parts(rewards.answered(config, sample, record)))
         pace = min(1.0, record.counts["rounds"] / (record.counts["chunks"] + 1))
         paid = turn_cost(config) * pace * max(0.0, accuracy)
-        tokens = config.mem_max_final if task.malformed(reply, row) else record.turns[-1].response_length
+        tokens = config.mem_max_final if task.malformed(reply, row) else len(record.turns[-1].log_probs)
         long = overlong_cost(reward.settings, tokens, config.mem_max_final)
         parts |= ({"turn_cost": -paid} if paid else {}) | ({"overlong": -long} if long else {})
         record = replace(record, reward_parts=parts)
@@ -309,7 +306,7 @@ def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
     groups in which no trajectory finished (AllFailed), and after EQUAL_ROLLOUTS times as many of equal rewards
     (ConfigError).
     """
-    host = HostArgs.of(args)
+    host = HostArgs(args)
     group = [s[0] if isinstance(s, list) else s for s in samples]
     _failed_groups[host.save] = 0 if any(map(ended, group)) else _failed_groups[host.save] + 1
     if _failed_groups[host.save] >= host.rollout_groups:
@@ -330,37 +327,24 @@ def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
 # --- rollouts, evaluation and logs --------------------------------------------------------------------------------
 
 
-def rollout_fully_async(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
-    """One rollout by the host's fully asynchronous function, whose worker samples on while the trainer trains."""
-    return sample_asynchronously(args, rollout_id, data_source, evaluation)
-
-
 def rollout_of_given_replies(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
     """LOSS=sft in a host: one rollout of the next rows with the replies that they give; no server is asked.
 
     Raises:
         AllFailed: not one row could be taught; the first one's reason.
     """
-    assert not evaluation, "there is no engine to evaluate with"
-    groups = data_source.get_samples(HostArgs.of(args).rollout_groups)
-    asyncio.run(teach(args, [sample for group in groups for sample in group]))
-    return as_output(groups)
+    groups = data_source.get_samples(HostArgs(args).rollout_groups)
+    samples = [sample for group in groups for sample in group]
 
-
-async def teach(args: Any, samples: Sequence[Any]) -> None:
-    """Run all ``samples`` on the replies that their rows give. Raises AllFailed."""
-
-    async def one(sample: Any) -> None:
+    async def teach(sample: Any) -> None:
         sample.reward = await reward_func(args, await generate(args, sample, {}))
 
-    await gather_or_cancel(*map(one, samples))
+    async def teach_all() -> None:
+        await gather_or_cancel(*map(teach, samples))
+
+    asyncio.run(teach_all())
     require_survivors(samples, "a rollout")
-
-
-def evaluate(args: Any, rollout_id: int, data_source: Any, evaluation: bool = True) -> Any:
-    """One evaluation of all of the host's evaluation sets, through the same ``generate`` hook as training."""
-    assert evaluation, "this is the evaluation function; training has --rollout-function-path"
-    return evaluate_in_host(args, rollout_id, data_source)
+    return as_output(groups)
 
 
 def log_rollout(
@@ -370,12 +354,12 @@ def log_rollout(
 
     Hosts give None for their metrics where they replay saved rollouts. Returns False: the host logs its own too.
     """
-    host = HostArgs.of(args)
+    host = HostArgs(args)
     rewards.apply(host, samples, rollout_id)
     scored = not host.config.supervised
     metrics = rollout_metrics(samples, host.reward_key, scored=scored) | row_counts(args, samples)
     metrics |= rewards.metrics(host) if scored else {}
-    metrics |= traces.begin(host, rollout_id)  # the converter, which has the advantages, keeps what was read
+    traces.begin(host, rollout_id)  # the converter, which has the advantages, keeps what was read
     _merge(rollout_extra_metrics, "rollout/memory", metrics)
     logger.info("rollout %s: %s | %.1f s", rollout_id, metrics_line(metrics), rollout_time)
     return False
@@ -383,13 +367,11 @@ def log_rollout(
 
 def log_eval(rollout_id: int, args: Any, data: dict[str, Any], extra_metrics: dict[str, Any] | None) -> bool:
     """Log an evaluation, one line for each data set: ``eval/<dataset>/memory/<name>``. Returns False."""
-    host = HostArgs.of(args)
-    # ``samples`` is optional in the hosts' contract: an own evaluation function may give rewards alone.
-    answered = {dataset: results.get("samples") or [] for dataset, results in data.items()}
-    traces.keep_evaluation(host, rollout_id, answered)
-    for dataset, samples in answered.items():
-        metrics = rollout_metrics(samples, host.eval_reward_key) | best_of(samples, host)
-        if metrics["trajectories"]:
+    host = HostArgs(args)
+    for dataset, results in data.items():
+        # Optional in the hosts' contract: an own evaluation function may give rewards alone.
+        if samples := results.get("samples"):
+            metrics = rollout_metrics(samples, host.eval_reward_key)
             _merge(extra_metrics, f"eval/{dataset}/memory", metrics)
             logger.info("eval %s %s: %s", rollout_id, dataset, metrics_line(metrics))
     return False

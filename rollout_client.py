@@ -152,7 +152,7 @@ class RouterClient:
 
     def __init__(self, endpoint: Endpoint, concurrency: int) -> None:
         self.endpoint = endpoint
-        self.answered: Counter[str] = Counter()  # totals: turns, prompt_tokens, cached_tokens, sampled_tokens
+        self.answered: Counter[str] = Counter()  # totals: turns, sampled_tokens
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S, connect=30.0)
         connector = aiohttp.TCPConnector(limit=concurrency + 1, keepalive_timeout=60)  # one more for ended keys
         proxied, headers = uses_proxy(endpoint.base_url), {"Content-Type": "application/json"}
@@ -189,8 +189,7 @@ class RouterClient:
                     if failure.kind not in PASSING or attempt == RETRIES or (stream and stream.begun):
                         raise
                     await asyncio.sleep(max(failure.wait, BACKOFF_S * 2.0**attempt * random.uniform(1.0, 1.25)))
-        self.answered.update(turns=1, prompt_tokens=len(prompt_ids), cached_tokens=reply.cached_tokens or 0,
-                             sampled_tokens=len(reply.token_ids))
+        self.answered.update(turns=1, sampled_tokens=len(reply.token_ids))
         return reply
 
     async def _post(self, data: bytes, headers: Mapping[str, str], stream: Any) -> Any:

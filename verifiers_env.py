@@ -29,9 +29,8 @@ from .config import Config, ConfigError
 from .data.training_file import DataSource
 from .evaluation.endpoint import Api, EvalEndpoint, frame_of
 from .hooks.host import embedded_args
-from .hooks.reader import reader_for
+from .hooks.reader import question_of, reader_for, row_of, task_of
 from .hooks.sample import Record, Sample
-from .hooks.task_row import question_of, row_of, task_of
 from .rollout_client import Dialect, close_clients
 from .system.plugins import shell_words
 
@@ -120,13 +119,10 @@ class MemoryHarness(vf.Harness[MemoryHarnessConfig]):
 
 def words(settings: str) -> dict[str, str]:
     """``A=1 B='two words'`` by name. Raises ConfigError."""
-    found = {}
-    for word in shell_words("settings", settings):
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise ConfigError(f"settings {settings!r}: {word!r} is no NAME=value")
-        found[name] = value
-    return found
+    parts = [word.partition("=") for word in shell_words("settings", settings)]
+    if wrong := [name for name, equals, _ in parts if not equals]:
+        raise ConfigError(f"settings {settings!r}: {wrong[0]!r} is no NAME=value")
+    return {name: value for name, _, value in parts}
 
 
 def chat_endpoint(config: Config, url: str, key: str, model: str) -> EvalEndpoint:

@@ -1,12 +1,13 @@
 """The records that every part of the pack passes around: what was asked, what was sampled, how it ended.
 
-Token in, token out: ``Turn.prompt_ids + Turn.response_ids`` is exactly the sequence the policy saw and sampled, so
+Token in, token out: ``Turn.tokens`` is exactly the sequence the policy saw and sampled, so
 the trainer never tokenises text again. A trajectory is a tuple of such turns, in order, the last one of kind FINAL
 when the trajectory is complete.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -146,12 +147,14 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One request with its generation."""
+    """One request with its generation: a training row, of which every sampled token is trained."""
 
     kind: TurnKind
-    prompt_ids: list[int]
-    response_ids: list[int]
+    tokens: list[int]
+    """The prompt's, then the reply's."""
+    prompt_tokens: int
     log_probs: list[float]
+    """Of the reply, one for each of its tokens."""
     stop: StopReason
     weight_version: str = ""
     cached_tokens: int | None = None
@@ -161,6 +164,18 @@ class Turn:
     recalled: tuple[int, ...] = ()
     told: bool = False
     """These three as in its ``TurnRequest``."""
+    state_rewards: Mapping[str, float] | None = None
+    """What it earned by itself, by name; None where turns earn nothing (an agent's ``turn_rewards``)."""
+    weight: float = 1.0
+    """Factor of its advantage (an agent's ``turn_weights``)."""
+
+    @property
+    def prompt_ids(self) -> list[int]:
+        return self.tokens[: self.prompt_tokens]
+
+    @property
+    def response_ids(self) -> list[int]:
+        return self.tokens[self.prompt_tokens :]
 
 
 @dataclass(frozen=True, slots=True)

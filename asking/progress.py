@@ -19,8 +19,8 @@ from rich.text import Text
 
 from ..data.documents import Documents, Skipped
 from ..system.text import one_line
-from ..traces.word_diff import Change, marked, shortened, word_diff
 from .steps import Answered, Delta, Section, Started, Step, TurnDone
+from .word_diff import Change, marked, shortened, word_diff
 
 _STYLES = {Change.SAME: "dim", Change.ADDED: "green", Change.REMOVED: "red strike"}
 _RECALLED = 200

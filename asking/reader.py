@@ -51,9 +51,8 @@ from ..checkpoints.hf_model import load_vocabulary, with_engine_length
 from ..config import Config
 from ..evaluation.endpoint import KEY, connect
 from ..hooks.host import evaluation_sampling, sampling_of
-from ..hooks.reader import reader_for
+from ..hooks.reader import question_of, reader_for, task_by_name
 from ..hooks.sample import Sample
-from ..hooks.task_row import question_of, task_by_name
 from ..rollout import run_trajectory
 from ..rollout_client import NO_ANSWER, Dialect, Endpoint, How, client_for
 from ..system.processes import FleetError
@@ -191,8 +190,8 @@ class _Watch:
         for turn in turns:
             done = TurnDone(
                 len(self.turns), turn.round, turn.kind.value, (turn.section.number,) if turn.section else (), memory,
-                self._vocabulary.reply_text(turn.response_ids), decode(turn.recalled), len(turn.prompt_ids),
-                len(turn.response_ids), turn.cached_tokens)
+                self._vocabulary.reply_text(turn.response_ids), decode(turn.recalled), turn.prompt_tokens,
+                len(turn.log_probs), turn.cached_tokens)
             self.turns.append(done)
             self._tell(done)
         self._state = state

@@ -53,9 +53,8 @@ def samples(trajectories: int) -> list[HostSample]:
             document = [300 + draw.randrange(150_000) for _ in range(PROMPT * TURNS)]
         turns = tuple(
             Turn(TurnKind.MEMORY if number < TURNS - 1 else TurnKind.FINAL,
-                 document[number * PROMPT : (number + 1) * PROMPT],
-                 [300 + index * REPLY + i for i in range(REPLY)], [draw.random() for _ in range(REPLY)],
-                 StopReason.STOP)
+                 document[number * PROMPT : (number + 1) * PROMPT] + [300 + index * REPLY + i for i in range(REPLY)],
+                 PROMPT, [draw.random() for _ in range(REPLY)], StopReason.STOP)
             for number in range(TURNS)
         )
         trajectory = Trajectory(turns, Ending.COMPLETED, "\\boxed{x}")

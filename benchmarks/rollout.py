@@ -145,8 +145,7 @@ async def rollout(
     seconds = time.monotonic() - began
     assert all(sample.status.value in ("completed", "truncated") for sample in samples)
     records = [record.turns for sample in samples if (record := Record.of(sample))]
-    asked = [(turn.tokens[: turn.prompt_tokens], turn.tokens[turn.prompt_tokens :])
-             for turn in chain.from_iterable(zip_longest(*records)) if turn]
+    asked = [(turn.prompt_ids, turn.response_ids) for turn in chain.from_iterable(zip_longest(*records)) if turn]
     return Rollout(sum(len(prompt) for prompt, _ in asked), _computed(fleet) - before,
                    ideal_prefill(asked, BLOCK_TOKENS), sum(len(reply) for _, reply in asked), seconds)
 

@@ -96,10 +96,10 @@ async def _ask(questions: Sequence[PoolQuestion], options: argparse.Namespace, p
                 digest = hashlib.sha256(f"{options.seed}/{question.id}".encode()).digest()
                 message = {"role": "user", "content": question.question + INSTRUCTION}
                 try:
-                    replies = await client.sampled([message], int.from_bytes(digest[:4], "big") >> 1)
+                    replies = await client.replies([message], int.from_bytes(digest[:4], "big") >> 1)
                 except ChatFailed as error:
                     raise ClosedBookError(f"question {question.id}: {error}; run again later") from None
-                row = {"id": question.id, "replies": replies}
+                row = {"id": question.id, "replies": [reply.text for reply in replies]}
                 append_whole(rows, orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
                 bar.update()
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from ..agents import agent_class
 from ..agents.records import TurnFailed
 from ..config import Config, ConfigError
+from ..hooks.reader import task_of
 from ..hooks.sample import Sample
-from ..hooks.task_row import task_of
 from .questions import Entry, EvalError, EvalQuestion, data_hash, load_questions
 from .results import Run, has_run, read_rows, read_run, write_run
 

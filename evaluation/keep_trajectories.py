@@ -8,34 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from pathlib import Path
 
 from ..agents.vocabulary import Vocabulary
 from ..config import Config
 from ..hooks.sample import Record, Sample
-from ..hooks.traces import Teller
-from ..traces.files import EvaluationFiles
-from .jobs import Job
+from ..hooks.traces import EvaluationFiles, Teller
 from .results import Row
 
 logger = logging.getLogger(__name__)
 
 
 class KeptTrajectories:
-    """Those of one evaluation, whose answers to ``jobs`` are to come; ``most`` is how many bytes they may take."""
+    """Those of one evaluation; ``most`` is how many bytes they may take."""
 
-    def __init__(self, output: Path, jobs: list[Job], vocabulary: Vocabulary, config: Config, most: int) -> None:
-        asked: dict[str, list[str]] = defaultdict(list)
-        for job in jobs:
-            asked[job.question.length].append(f"{job.question.length}-{job.question.id}-{job.sample}")
+    def __init__(self, output: Path, vocabulary: Vocabulary, config: Config, most: int) -> None:
         self._folder, self._config, self._teller = output / "trajectories", config, Teller(vocabulary)
         self._open = config.keep_trajectories > 0
-        self.files = EvaluationFiles(output, asked, most)
+        self._files = EvaluationFiles(output, most)
 
     async def write(self, sample: Sample, record: Record, row: Row) -> None:
         """Keep the trajectory that ``row`` is the answer of."""
-        if not self._open or not self.files.has_room(row.length):
+        if not self._open:
             return
         headline_first = {row.headline: row.scores[row.headline]} | dict(row.scores)
         try:
@@ -46,9 +40,9 @@ class KeptTrajectories:
                 length=row.length, question_id=row.question, group=row.question, sample=row.sample, question=row.text,
                 golds=tuple(row.answers), document=document.id if document else None, prediction=row.prediction,
                 scores=headline_first, failure_message=row.failure_message)
-            if not self.files.write(document, trace):
-                logger.warning("%s: no more of eval_%s are kept: its share of 500 MB is used up", self._folder,
-                               row.length)
+            if not self._files.write(document, trace):
+                logger.warning("%s: no more are kept: 500 MB are used up", self._folder)
+                self._open = False
         except Exception as error:  # whatever the disk or a tokenizer does: the evaluation goes on
             if self._open:
                 logger.warning("%s: no more are kept: %s: %s", self._folder, type(error).__name__, error)

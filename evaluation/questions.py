@@ -34,7 +34,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 
 from ..data.numbered import CORPUS, Corpus, RawFile, find_raw
 from ..data.rows import DataError, NotJson, json_list
-from ..hooks.task_row import REPLY_PREFIX, REPLY_TOKENS
+from ..hooks.reader import REPLY_PREFIX, REPLY_TOKENS
 from ..rewards.qa_metrics import METRICS as RULER_METRICS
 from ..system.errors import MemAgentError
 from ..tasks import Task

@@ -28,8 +28,9 @@ together as well, as a binomial count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import comb
 from typing import TypeVar
 
 import numpy as np
@@ -132,3 +133,32 @@ def _drawn(draw: Callable[[int], Values], draws: int, width: int) -> Values:
     """``draws`` numbers, in parts small enough for the ``width`` numbers behind each to be in memory."""
     most = max(1, _DRAWN_AT_ONCE // max(1, width))
     return np.concatenate([draw(min(most, draws - start)) for start in range(0, draws, most)])
+
+
+# --- several answers to a question -----------------------------------------------------------------------------------
+
+
+def expected_best(values: Sequence[float]) -> float:
+    """The mean of the best of k draws, with replacement, from a question's k answers.
+
+    What verl's ``process_validation_metrics`` estimates with 1,000 draws, as an expectation: the i-th smallest is the
+    best with probability (i/k)^k - ((i-1)/k)^k. Example: 1 of 4 answers is right: 1 - (3/4)^4 = 0.684.
+    """
+    k = len(values)
+    return sum(value * ((i / k) ** k - ((i - 1) / k) ** k) for i, value in enumerate(sorted(values), 1))
+
+
+def pass_at(k: int, answers: int, right: int) -> float:
+    """The probability that of k answers to a question, drawn without replacement from those that it has, one is right.
+
+    1 - C(n - c, k) / C(n, k), of n answers c being right (Chen et al. 2021, arXiv 2107.03374, equation 1): the
+    unbiased estimate of the chance that one of k fresh answers is right. Example: 1 of 4 is right: pass@1 1/4, pass@2
+    1 - 3/6 = 1/2, pass@4 1.
+    """
+    return 1 - comb(answers - right, k) / comb(answers, k)
+
+
+def pass_sizes(answers: int) -> list[int]:
+    """The k of which pass@k is told where a question has so many answers: powers of two, and all of them."""
+    powers = [2**i for i in range(answers.bit_length()) if 2**i <= answers]
+    return list(dict.fromkeys([*powers, answers])) if answers else []

@@ -40,10 +40,10 @@ from typing import Any
 
 import pandas as pd
 
-from ..hooks.metrics import expected_best, pass_at, pass_sizes, turn_range
+from ..hooks.metrics import turn_range
 from ..rewards.qa_metrics import FIRST_GOLD, MEMAGENT_TASKS, TASKS
 from .results import METRICS, Cell, Results, Row
-from .statistics import RESAMPLES, Comparison, Estimate, compare, interval
+from .statistics import RESAMPLES, Comparison, Estimate, compare, expected_best, interval, pass_at, pass_sizes
 
 _COST_RESAMPLES = 2000
 """Costs vary little and there are many of them: their intervals are drawn coarser than the scores'."""
@@ -83,9 +83,9 @@ class Summary:
     samples: int
     """Most answers that a question has."""
     best: Estimate | None
-    """best@``samples`` of the main metric (``hooks.metrics``); None with one answer a question."""
+    """best@``samples`` of the main metric (``statistics``); None with one answer a question."""
     passes: Mapping[int, Estimate]
-    """pass@k of the main metric by k (``hooks.metrics``), up to the fewest answers that any question has; empty
+    """pass@k of the main metric by k (``statistics``), up to the fewest answers that any question has; empty
     with one answer a question, and for a metric that is not 0 or 1 throughout."""
     not_read: Estimate | None
     """Percent of a document's tokens that were cut from it before it was read; None where no row can tell."""

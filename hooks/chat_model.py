@@ -1,6 +1,6 @@
 """Any OpenAI-compatible chat endpoint: MemSifter's frozen chat model, the closed-book filter, the judge.
 
-``ask`` gives the reply's text, even if it was cut off or is empty; ``sampled`` gives all ``samples`` of them.
+``ask`` gives the reply's text, even if it was cut off or is empty; ``replies`` gives all ``samples`` of them.
 Everything else is a ``ChatFailed``. The library retries timeouts, connection errors, HTTP 408, 409, 429 and 5xx, and
 waits as long as ``Retry-After`` asks. At most ``concurrency`` requests are in flight from one event loop; each loop
 has its own connections. The key is in the request header alone, never in a ``repr``, log line or error.
@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections import Counter
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
@@ -60,8 +60,8 @@ class ChatSettings:
     """What a template with ``enable_thinking`` is told; None: nothing."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.key.strip())  # an error repeats it escaped otherwise
         object.__setattr__(self, "url", chat_base("the address of the chat model", self.url, " or ".join(KEYS)))
-        object.__setattr__(self, "key", self.key.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,6 @@ class Reply:
 
 _NEW_BUDGET = "max_completion_tokens"
 """OpenAI's newer name for ``max_tokens``, the only one that some models accept."""
-_UNREADABLE = (openai.OpenAIError, ValueError, TypeError, AttributeError)
-"""What the library raises of its own, and where a reply has another shape."""
 
 Messages = Sequence[Mapping[str, str]]
 
@@ -84,8 +82,8 @@ class ChatClient:
 
     def __init__(self, settings: ChatSettings) -> None:
         self.settings = settings
-        self.counts: Counter[str] = Counter()
-        """Calls so far: asked, answered, failed."""
+        self.answered = 0
+        """Calls so far that were answered."""
         self._budget = "max_tokens"
         self._loops: MutableMapping[Any, tuple[openai.AsyncOpenAI, asyncio.Semaphore]] = weakref.WeakKeyDictionary()
         for name in ("openai", "httpx", "httpx2"):  # they log every request
@@ -95,23 +93,16 @@ class ChatClient:
         """The reply to ``messages``, ``{role, content}`` each. Raises ChatFailed."""
         return (await self.replies(messages, seed))[0].text
 
-    async def sampled(self, messages: Messages, seed: int | None = None) -> list[str]:
-        """As many replies as the settings say. Raises ChatFailed."""
-        return [reply.text for reply in await self.replies(messages, seed)]
-
     async def replies(self, messages: Messages, seed: int | None = None) -> list[Reply]:
-        """As ``sampled``, with how each ended. Raises ChatFailed."""
-        self.counts["asked"] += 1
+        """As many replies as the settings say, and how each ended. Raises ChatFailed."""
         client, slots = self._of_this_loop()
-        try:
+        with self._failures():
             async with slots:
                 choices = (await self._completion(client, messages, seed)).choices[: self.settings.samples]
-            replies = [Reply(_text(choice.message.content), choice.finish_reason == "length") for choice in choices]
-            if len(replies) < self.settings.samples:
-                raise ValueError(f"{len(replies)} replies, {self.settings.samples} were asked for")
-        except _UNREADABLE as error:
-            raise self._failure(error) from None
-        self.counts["answered"] += 1
+            if len(choices) < self.settings.samples:
+                raise ValueError(f"{len(choices)} replies, {self.settings.samples} were asked for")
+            replies = [Reply(choice.message.content or "", choice.finish_reason == "length") for choice in choices]
+        self.answered += 1
         return replies
 
     async def served(self) -> dict[str, int]:
@@ -120,11 +111,9 @@ class ChatClient:
         Raises ChatFailed.
         """
         client, _ = self._of_this_loop()
-        try:
+        with self._failures():
             listed = (await client.models.list()).data
             return {model.id: int(getattr(model, "max_model_len", None) or 0) for model in listed}
-        except _UNREADABLE as error:
-            raise self._failure(error) from None
 
     async def close(self) -> None:
         """End the running event loop's connections; the next ``ask`` makes new ones."""
@@ -138,17 +127,16 @@ class ChatClient:
             client = openai.AsyncOpenAI(
                 base_url=base, default_query=dict(parse_qsl(query)), api_key=settings.key or "EMPTY",
                 max_retries=settings.retries, http_client=openai.DefaultAsyncHttpxClient(trust_env=uses_proxy(base)),
-                timeout=openai.Timeout(settings.timeout_s, connect=min(30.0, settings.timeout_s)),
-            )
+                timeout=openai.Timeout(settings.timeout_s, connect=min(30.0, settings.timeout_s)))
             self._loops[loop] = client, asyncio.Semaphore(settings.concurrency)
         return self._loops[loop]
 
     async def _completion(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> Any:
         settings, budget = self.settings, self._budget
-        given = {"model": settings.model, "messages": messages, "temperature": settings.temperature,
-                 "top_p": settings.top_p, budget: settings.max_output_tokens, "seed": seed,
-                 "n": settings.samples if settings.samples > 1 else None}
-        body: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        body: Any = {"model": settings.model, "messages": messages, "temperature": settings.temperature,
+                     budget: settings.max_output_tokens}
+        optional = {"top_p": settings.top_p, "seed": seed, "n": settings.samples if settings.samples > 1 else None}
+        body |= {name: value for name, value in optional.items() if value is not None}
         if settings.thinking is not None:
             body["extra_body"] = {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
         try:
@@ -159,17 +147,16 @@ class ChatClient:
             self._budget = _NEW_BUDGET
             return await self._completion(client, messages, seed)
 
-    def _failure(self, error: Exception) -> ChatFailed:
-        status = getattr(error, "status_code", 0)
-        kind = FailureKind.of_status(status) if status else FailureKind.BAD_RESPONSE
-        if isinstance(error, openai.APIConnectionError):
-            kind = FailureKind.TIMEOUT if isinstance(error, openai.APITimeoutError) else FailureKind.CONNECTION
-        self.counts["failed"] += 1
-        reason = f"no reply of model {self.settings.model!r}: {reason_of(error)} {error.__cause__ or ''}"
-        shown = one_line(without_key(reason, self.settings.key), 200)
-        return ChatFailed(f"{self.settings.url}: {shown}", kind, status)
-
-
-def _text(content: Any) -> str:
-    """A message's content: none, a text, or a list of parts with texts."""
-    return "".join(part.get("text") or "" for part in content) if isinstance(content, list) else content or ""
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """What the library raises of its own, and where a reply has another shape, as ChatFailed."""
+        try:
+            yield
+        except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
+            status = getattr(error, "status_code", 0)
+            kind = FailureKind.of_status(status) if status else FailureKind.BAD_RESPONSE
+            if isinstance(error, openai.APIConnectionError):
+                kind = FailureKind.TIMEOUT if isinstance(error, openai.APITimeoutError) else FailureKind.CONNECTION
+            reason = f"no reply of model {self.settings.model!r}: {reason_of(error)} {error.__cause__ or ''}"
+            shown = one_line(without_key(reason, self.settings.key), 200)
+            raise ChatFailed(f"{self.settings.url}: {shown}", kind, status) from None

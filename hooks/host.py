@@ -1,92 +1,81 @@
 """The host on one page: all that is read of its ``args`` and of its modules, in slime, vime and the embedded host.
 
-``HostArgs.of(args)`` is the only place that looks at a host's namespace. Its ``getattr`` defaults are the hosts'
+``HostArgs(args)`` is the only place that looks at a host's namespace. Its ``getattr`` defaults are the hosts'
 contract: each host offers only its own names, and their plugin tests call hooks with an attribute-less ``args``.
+
+``keep_policy`` is the hook in a host's trainer processes: a continued run sends its engines the policy first, not the
+reference::
+
+    --custom-megatron-init-path mem_agent.rollout.keep_policy
+
+slime and vime load the reference into the model after the policy, and bring the policy back only where trainer and
+engines share GPUs. Elsewhere the first weight update of a continued run would send the reference, and a whole rollout
+would be sampled from it. The hosts call this hook in each trainer process before they load anything.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 from ..config import Config, ConfigError
+from ..data.training_file import without_slice
 from ..rollout_client import Dialect, Endpoint
 
 _ROLLOUTS = ("slime.rollout.sglang_rollout", "vime.rollout.vllm_rollout")
 """The hosts' own rollout modules."""
+_TRAINERS = ("slime.backends.megatron_utils.actor", "vime.backends.megatron_utils.actor")
+_LOADS = "load_other_checkpoint"
+"""What the hosts' actor calls to load another model's weights into the place of the policy's."""
 _REFUSED = {
     "partial_rollout": "--partial-rollout: a multi-turn trajectory cannot be continued; leave it off",
     "apply_chat_template": "--apply-chat-template would make the rendered chat the question; leave it off",
-    "multimodal_keys": "--multimodal-keys: agents show text alone; leave it off",
 }
 _ROUTERS = {Dialect.VLLM: "vllm_max_model_len", Dialect.SGLANG: "sglang_context_length"}
 """For each router, the argument that holds its engines' context length."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostArgs:
     """What the hooks use of a host's ``args``, and who uses it."""
 
-    config: Config
-    """``mem_agent``, put there by ``--custom-config-path``; the environment where it is absent. All hooks."""
-    hf_checkpoint: str
-    """Folder of the tokenizer. ``generate``."""
-    chat_template_kwargs: str
-    """``apply_chat_template_kwargs`` as JSON. ``generate``."""
-    prompt_data: str
-    """The training file, beside which documents by id may lie. ``generate``."""
-    endpoint: Endpoint | None
-    """The router: ``mem_agent_endpoint``, else ``vllm_router_ip`` and ``vllm_router_port``, else SGLang's. Its length
-    is the engine's, else ``rollout_max_context_len``. ``generate``."""
-    save: str
-    """The run's folder, where the state of rewards is kept. ``log_rollout``, the converter."""
-    reward_key: str
-    """Where rewards are dicts, the entry that trains; empty where they are numbers. All hooks."""
-    eval_reward_key: str
-    """The entry that evaluation reports. ``log_eval``."""
-    step_trajectories: int
-    """``global_batch_size``; 0: all of a rollout. The converter."""
-    row_multiple: int
-    """Rows of an optimizer step must be a multiple of this for the host's scheduler. The converter."""
-    rollout_groups: int
-    """``rollout_batch_size``. ``nonzero_std``."""
-    group_size: int
-    """``n_samples_per_prompt``. ``generate``."""
-    eval_samples: int
-    """``n_samples_per_eval_prompt``. ``log_eval``."""
-    samples_ahead: bool
-    """More groups are sampled than the next batch is sure to take. ``generate``."""
-    refused: str
-    """Why no trajectory can be generated under these arguments; empty if they are fine. ``generate``."""
-
-    @classmethod
-    def of(cls, args: Any) -> Self:
-        config = config_of(args)
-        reward_key = getattr(args, "reward_key", None) or ""
-        return cls(
-            config=config,
-            hf_checkpoint=getattr(args, "hf_checkpoint", ""),
-            chat_template_kwargs=json.dumps(getattr(args, "apply_chat_template_kwargs", None) or {}, sort_keys=True),
-            prompt_data=getattr(args, "prompt_data", None) or config.train_data,
-            endpoint=getattr(args, "mem_agent_endpoint", None) or _endpoint(args, config),
-            save=getattr(args, "save", None) or config.save_path,
-            reward_key=reward_key,
-            eval_reward_key=getattr(args, "eval_reward_key", None) or reward_key,
-            step_trajectories=getattr(args, "global_batch_size", None) or 0,
-            row_multiple=_row_multiple(args),
-            rollout_groups=getattr(args, "rollout_batch_size", None) or config.rollout_batch_size,
-            group_size=getattr(args, "n_samples_per_prompt", None) or config.group_size,
-            eval_samples=getattr(args, "n_samples_per_eval_prompt", None) or 1,
-            samples_ahead=config.fully_async or config.groups_in_flight > config.rollout_batch_size,
-            refused=next((reason for name, reason in _REFUSED.items() if getattr(args, name, None)), ""),
-        )
+    def __init__(self, args: Any) -> None:
+        """Raises ConfigError where no trajectory can be generated under these arguments."""
+        for name, reason in _REFUSED.items():
+            if getattr(args, name, None):
+                raise ConfigError(reason)
+        self.config = config = config_of(args)
+        """``mem_agent``, put there by ``--custom-config-path``; the environment where it is absent. All hooks."""
+        self.hf_checkpoint: str = getattr(args, "hf_checkpoint", "")
+        """Folder of the tokenizer. ``generate``."""
+        template = getattr(args, "apply_chat_template_kwargs", None) or {}
+        self.chat_template_kwargs = json.dumps(template, sort_keys=True)
+        """``apply_chat_template_kwargs`` as JSON. ``generate``."""
+        self.prompt_data: str = getattr(args, "prompt_data", None) or config.train_data
+        """The training file, beside which documents by id may lie. ``generate``."""
+        self.endpoint: Endpoint | None = getattr(args, "mem_agent_endpoint", None) or _endpoint(args, config)
+        """The router: ``mem_agent_endpoint``, else ``vllm_router_ip`` and ``vllm_router_port``, else SGLang's. Its
+        length is the engine's, else ``rollout_max_context_len``. ``generate``."""
+        self.save: str = getattr(args, "save", None) or config.save_path
+        """The run's folder, where the state of rewards is kept. ``log_rollout``, the converter."""
+        self.reward_key: str = getattr(args, "reward_key", None) or ""
+        """Where rewards are dicts, the entry that trains; empty where they are numbers. All hooks."""
+        self.eval_reward_key: str = getattr(args, "eval_reward_key", None) or self.reward_key
+        """The entry that evaluation reports. ``log_eval``."""
+        self.step_trajectories: int = getattr(args, "global_batch_size", None) or 0
+        """``global_batch_size``; 0: all of a rollout. The converter."""
+        self.row_multiple = _row_multiple(args)
+        """Rows of an optimizer step must be a multiple of this for the host's scheduler. The converter."""
+        self.rollout_groups: int = getattr(args, "rollout_batch_size", None) or config.rollout_batch_size
+        """``nonzero_std``."""
+        self.group_size: int = getattr(args, "n_samples_per_prompt", None) or config.group_size
+        """``generate``."""
 
     @property
     def router(self) -> Endpoint:
@@ -167,8 +156,8 @@ def is_aborting(args: Any) -> bool:
     return False
 
 
-def evaluate_in_host(args: Any, rollout_id: int, data_source: Any) -> Any:
-    """One evaluation by the host's own rollout function, with room for metrics of ours.
+def evaluate(args: Any, rollout_id: int, data_source: Any, evaluation: bool = True) -> Any:
+    """One evaluation by the host's own rollout function, through the same ``generate`` hook as training.
 
     Hosts give their evaluation log hook the ``metrics`` of the evaluation function, which is None in theirs: whatever
     the hook adds is lost. With an empty dict in its place the numbers of ``rollout.log_eval`` reach the tracker.
@@ -176,8 +165,8 @@ def evaluate_in_host(args: Any, rollout_id: int, data_source: Any) -> Any:
     return _with_metrics(_host_module("").generate_rollout(args, rollout_id, data_source, evaluation=True))
 
 
-def sample_asynchronously(args: Any, rollout_id: int, data_source: Any, evaluation: bool) -> Any:
-    """One rollout by the host's own fully asynchronous function, with room for metrics of ours.
+def rollout_fully_async(args: Any, rollout_id: int, data_source: Any, evaluation: bool = False) -> Any:
+    """One rollout by the host's fully asynchronous function, whose worker samples on while the trainer trains.
 
     It returns bare groups, after which hosts give their log hook None: no number of ``rollout.log_rollout`` would
     reach the tracker.
@@ -205,3 +194,72 @@ def _host_module(name: str) -> Any:
     if not there:
         raise ModuleNotFoundError(f"none of {', '.join(_ROLLOUTS)} can be imported; this hook needs slime or vime")
     return importlib.import_module(f"{there[0].rpartition('.')[0]}.{name}" if name else there[0])
+
+
+def keep_policy(args: Any) -> None:
+    """Make this process's actor switch back to the policy's weights whenever it has loaded others."""
+    for module in _TRAINERS:
+        if module in sys.modules:
+            actor = sys.modules[module].MegatronTrainRayActor
+            for made in (actor, *actor.__subclasses__()):
+                if _LOADS in vars(made):
+                    _return_after_loading(made)
+
+
+@functools.cache
+def _return_after_loading(actor: type) -> None:
+    """Wrap the method that this very class has: Ray makes a subclass of an actor with a wrapper for each method."""
+    load = vars(actor)[_LOADS]
+
+    @functools.wraps(load)
+    def load_and_return(self: Any, *args: Any, **options: Any) -> Any:
+        result = load(self, *args, **options)
+        self._switch_model("actor")
+        return result
+
+    setattr(actor, _LOADS, load_and_return)
+
+
+# --- settings that a host cannot follow -----------------------------------------------------------------------------
+
+OF_HOSTS = ("host_root", "num_nodes", "num_gpus", "fully_async", "host_args")
+"""Fields that slime and vime alone read."""
+EMBEDDED = ("train_procs", "train_dtype", "lora_rank", "num_engines", "engine_args")
+"""Fields that the embedded host alone reads; HOST_ARGS takes the flags of the others."""
+
+
+def refuse_ignored(config: Config, host: str) -> None:
+    """Raises ConfigError where a setting that ``host`` (local, slime or vime) does not read is not the default, lest
+    anybody think it had an effect.
+
+    ``refuse_ignored(Config(fully_async=True), "local")``: "FULLY_ASYNC=True does nothing with HOST=local ...".
+    ``MASTER_ADDR``, ``RAY_ADDRESS`` and ``MEGATRON_ROOT`` are in neither table: torchrun, Ray and Megatron's own users
+    export them, and where a host reads none of them they mean nothing.
+    """
+    default = Config()
+    for name in OF_HOSTS if host == "local" else EMBEDDED:
+        if (value := getattr(config, name)) != getattr(default, name):
+            instead = "" if host == "local" else ", or give the host's own flags in HOST_ARGS"
+            raise ConfigError(f"{name.upper()}={value} does nothing with HOST={host}; leave it out{instead}")
+
+
+def check_tracker(config: Config) -> None:
+    """Raises ConfigError where the library of TRACKER is not installed. Nothing is imported."""
+    if config.tracker != "none" and importlib.util.find_spec(config.tracker) is None:
+        raise ConfigError(f"TRACKER={config.tracker}: pip install {config.tracker}, or set TRACKER=none")
+
+
+def check_evaluations(config: Config) -> None:
+    """Raises ConfigError where what EVAL_INTERVAL asks for is not there, and where EVAL_DATA is never used.
+
+    DATA_ROOT's questions are asked by the embedded host alone.
+    """
+    embedded = config.host in ("auto", "local")
+    if config.eval_interval and not config.eval_files and not (embedded and config.data_root):
+        more = ", or DATA_ROOT, a folder of eval_<length>.json" if embedded else ""
+        raise ConfigError(f"EVAL_INTERVAL={config.eval_interval} needs EVAL_DATA, files of prepare_data.py{more}")
+    if config.eval_files and not config.eval_interval:
+        raise ConfigError(f"EVAL_DATA={config.eval_data!r} is never used with EVAL_INTERVAL=0; set both or neither")
+    for file in config.eval_files:
+        if not without_slice(file).is_file():
+            raise ConfigError(f"EVAL_DATA: {file}: no such file; make it with prepare_data.py")

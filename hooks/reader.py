@@ -1,80 +1,139 @@
-"""What a rollout reads with, built once per process: tokenizer, agent, documents."""
+"""What a rollout reads: a host's sample as its agent and its task see it, in the token ids of one process' tokenizer.
+
+A prompt is a text, which is the question, or a list of chat messages::
+
+    [system]  [user, assistant] ...  user: the question  [assistant: what the reply goes on from]
+
+What the final reply goes on from is the assistant message behind the question, or else ``metadata["reply_prefix"]``,
+which evaluation sets for RULER's answer prefixes. Either way the agent gets it as the last ids of its final prompt,
+and its task as ``metadata["reply_prefix"]`` of its row, since the reply that is scored does not hold it.
+
+LOSS=sft: the replies are given, by the row's ``metadata["replies"]``, a list of texts, one for each turn; or, for an
+agent of one turn, by its task, which knows a ``solution``. The configured agent runs on them by the one loop, so its
+prompts are those of rollouts. AGENT=memagent on a document of two sections::
+
+    {"replies": ["Anna has the key.", "Anna has the key; it is red.", "\\boxed{red}"]}
+    MEMORY prompt 0 -> reply 0, end | MEMORY prompt 1, which shows reply 0 -> reply 1, end | FINAL -> reply 2, end
+
+Replies are text: a control token spelled in one is taught letter by letter, as in documents.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from ..agents import agent_class, build_agent
 from ..agents.documents import Chunks, DocumentCache, split_chunks
 from ..agents.interface import MemoryAgent, Reading
-from ..agents.records import FailureKind, Outcome, Trajectory, TurnFailed
+from ..agents.records import FailureKind, Generation, Message, Role, StopReason, Trajectory, TurnFailed, TurnRequest
 from ..checkpoints.hf_model import load_vocabulary
-from ..config import Config
+from ..config import Config, ConfigError
 from ..data.document_store import DocumentStore, MissingDocument, store_folder
+from ..tasks import TASKS, Task, TaskRow, load_task
 from .host import HostArgs
 from .metrics import find_golds
-from .sample import Record, gold_answers
-from .task_row import messages_before, question_of, reply_form, task_of
+from .sample import FINISHED, Record, gold_answers
 
-_reader_lock = threading.Lock()
-
-
-class Reader:
-    """A tokenizer with the agent and the document cache that belong to it."""
-
-    def __init__(self, checkpoint: str, config: Config, chat_template_kwargs: str) -> None:
-        self.config = config
-        self.vocabulary = load_vocabulary(checkpoint, config.trust_remote_code)
-        self.agent: MemoryAgent = build_agent(config, self.vocabulary, json.loads(chat_template_kwargs))
-        self.documents = DocumentCache(self.vocabulary.encode_text)
-
-    async def reading(self, sample: Any, context: str, *, evaluation: bool = False) -> Reading:
-        """The question of ``sample`` about the document ``context``, in token ids. Raises TurnFailed."""
-        question, most = self.vocabulary.encode_text(question_of(sample)), self.config.mem_max_question
-        if not question:
-            raise TurnFailed(FailureKind.NO_QUESTION, "the prompt is empty")
-        if len(question) > most:
-            raise TurnFailed(FailureKind.LONG_QUESTION, f"question of {len(question)} tokens, MEM_MAX_QUESTION={most}")
-        prefix, budget = reply_form(sample)
-        before = messages_before(sample) if self.agent.shows_messages else ()
-        document = await self.chunks(context, None if evaluation else self.config.mem_max_chunks)
-        prefix_ids = self.vocabulary.encode_text(prefix)
-        return Reading(question, document, prefix_ids, budget if evaluation else 0, before)
-
-    async def chunks(self, context: str, most: int | None = None) -> Chunks:
-        """The chunks of a document, at most ``most`` of them; none where there is no document. Raises TurnFailed."""
-        if not context:
-            return Chunks((), 0)
-        chunks = split_chunks(await self.documents.get(context), self.config.mem_chunk_tokens, most)
-        if not chunks.chunks:
-            raise TurnFailed(FailureKind.NO_CONTEXT, "the document has no tokens")
-        return chunks
-
-    def record(self, trajectory: Trajectory, sample: Any, *, evaluation: bool, task: str) -> Record:
-        """The trajectory as data, with what its turns earned and the texts of its memories, if they are kept."""
-        decode, golds, keep = self.vocabulary.decode, gold_answers(sample), self.config.keep_trajectories > 0
-        finished = trajectory.outcome in (Outcome.COMPLETED, Outcome.TRUNCATED)
-        return Record.of_trajectory(
-            trajectory,
-            memories=tuple(find_golds(trajectory.memories, decode, golds, keep=keep)),
-            rewards=self.agent.turn_rewards(trajectory, golds, sample.metadata or {}) if finished else (),
-            weights=self.agent.turn_weights(trajectory, golds),
-            recalled=[decode(turn.recalled) for turn in trajectory.turns] if keep else (),
-            evaluation=evaluation, task=task,
-        )
+REPLY_PREFIX, REPLY_TOKENS = "reply_prefix", "reply_tokens"
+"""In a row's metadata: what its final reply goes on from, and in evaluation how long that may be."""
+_DOCUMENT = frozenset({"context", "context_id"})
 
 
-_reader_once = lru_cache(maxsize=8)(Reader)
+# --- the row --------------------------------------------------------------------------------------------------------
 
 
-def reader_for(checkpoint: str, config: Config, chat_template_kwargs: str) -> Reader:
-    """The one reader of these settings; ``chat_template_kwargs`` is JSON."""
-    with _reader_lock:
-        return _reader_once(checkpoint, config, chat_template_kwargs)
+def _messages(sample: Any) -> list[Message]:
+    """The prompt's messages; one of a user where it is a text. Raises TurnFailed."""
+    if isinstance(sample.prompt, str):
+        return [Message(Role.USER, sample.prompt)]
+    try:  # of a parquet file pandas makes an array
+        return [Message(Role(message["role"]), _text(message["content"])) for message in sample.prompt]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise TurnFailed(FailureKind.BAD_MESSAGES, f"a message needs a text and a role ({error!r}): "
+                         f"{', '.join(Role)}") from None
+
+
+def _text(content: Any) -> str:
+    """A message's content; of one in parts, ``[{"type": "text", "text": ...}, ...]``, the texts joined."""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+def question_of(sample: Any) -> str:
+    """The question: the prompt, or its last user message; empty where there is none. Raises TurnFailed."""
+    return next((m.text.strip() for m in reversed(_messages(sample)) if m.role is Role.USER), "")
+
+
+def messages_before(sample: Any) -> tuple[Message, ...]:
+    """The messages before the question, as they are.
+
+    Raises:
+        TurnFailed: the prompt is no conversation that ends with a question, perhaps with the beginning of a reply.
+    """
+    messages = _messages(sample)
+    if messages[-1].role is Role.ASSISTANT:
+        messages.pop()
+    if not messages or messages[-1].role is not Role.USER or Role.SYSTEM in [message.role for message in messages[1:]]:
+        raise TurnFailed(FailureKind.BAD_MESSAGES, "the last message must be the user's, only the first a system's")
+    return tuple(messages[:-1])
+
+
+def reply_form(sample: Any) -> tuple[str, int]:
+    """What the sample's final reply goes on from, and its most tokens; 0 where the agent's own budget holds."""
+    metadata, last = sample.metadata or {}, _messages(sample)[-1]
+    behind = last.text if last.role is Role.ASSISTANT else ""
+    return behind or metadata.get(REPLY_PREFIX) or "", metadata.get(REPLY_TOKENS) or 0
+
+
+def row_of(sample: Any) -> TaskRow:
+    metadata = without_document(sample.metadata or {})
+    if prefix := reply_form(sample)[0]:
+        metadata[REPLY_PREFIX] = prefix
+    return TaskRow(question_of(sample), tuple(gold_answers(sample)), metadata)
+
+
+def without_document(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A row's metadata except its document."""
+    return {name: value for name, value in metadata.items() if name not in _DOCUMENT}
+
+
+def task_name(config: Config, sample: Any) -> str:
+    """The row's own task, else TASK's first."""
+    return str((sample.metadata or {}).get("task") or config.tasks[0])
+
+
+def task_of(config: Config, sample: Any) -> Task:
+    """Raises ConfigError if TASK's own task is unknown, TurnFailed if the row's is."""
+    name = task_name(config, sample)
+    try:
+        return task_by_name(name, config)
+    except ConfigError as error:
+        if name == config.tasks[0]:
+            raise
+        raise TurnFailed(FailureKind.UNKNOWN_TASK, f"the row's own task: {error}") from error
+
+
+def task_by_name(name: str, config: Config) -> Task:
+    """The task that a row names: one of the pack's, or one that TASK lists, by the name of its class too.
+
+    Rows come from anywhere, so none of them gets code imported that the user has not named.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    listed = {own.rpartition(":")[2]: own for own in config.tasks} | {own: own for own in config.tasks}
+    if name not in listed and name not in TASKS:
+        allowed = ", ".join([*TASKS, *config.tasks])
+        raise ConfigError(f"TASK={name!r}: allowed: {allowed}; name yours in TASK, after a comma")
+    found = listed.get(name, name)
+    return load_task(found, config.task_args if found == config.tasks[0] else "")
+
+
+# --- its document ---------------------------------------------------------------------------------------------------
 
 
 async def context_of(host: HostArgs, sample: Any) -> str:
@@ -109,3 +168,98 @@ async def stored_text(host: HostArgs, document_id: str) -> str:
 
 
 _store = lru_cache(maxsize=8)(DocumentStore)
+
+
+# --- in token ids ---------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """A tokenizer with the agent and the document cache that belong to it."""
+
+    def __init__(self, checkpoint: str, config: Config, chat_template_kwargs: str) -> None:
+        self.config = config
+        self.vocabulary = load_vocabulary(checkpoint, config.trust_remote_code)
+        self.agent: MemoryAgent = build_agent(config, self.vocabulary, json.loads(chat_template_kwargs))
+        self.documents = DocumentCache(self.vocabulary.encode_text)
+
+    async def reading(self, sample: Any, context: str, *, evaluation: bool = False) -> Reading:
+        """The question of ``sample`` about the document ``context``. Raises TurnFailed."""
+        question, most = self.vocabulary.encode_text(question_of(sample)), self.config.mem_max_question
+        if not question:
+            raise TurnFailed(FailureKind.NO_QUESTION, "the prompt is empty")
+        if len(question) > most:
+            raise TurnFailed(FailureKind.LONG_QUESTION, f"question of {len(question)} tokens, MEM_MAX_QUESTION={most}")
+        prefix, budget = reply_form(sample)
+        before = messages_before(sample) if self.agent.shows_messages else ()
+        document = await self.chunks(context, None if evaluation else self.config.mem_max_chunks)
+        return Reading(question, document, self.vocabulary.encode_text(prefix), budget if evaluation else 0, before)
+
+    async def chunks(self, context: str, most: int | None = None) -> Chunks:
+        """The chunks of a document, at most ``most`` of them; none where there is no document. Raises TurnFailed."""
+        if not context:
+            return Chunks((), 0)
+        chunks = split_chunks(await self.documents.get(context), self.config.mem_chunk_tokens, most)
+        if not chunks.chunks:
+            raise TurnFailed(FailureKind.NO_CONTEXT, "the document has no tokens")
+        return chunks
+
+    def record(self, trajectory: Trajectory, sample: Any, *, evaluation: bool, task: str) -> Record:
+        """The trajectory as data, with what its turns earned and the texts of its memories, if they are kept."""
+        decode, golds, keep = self.vocabulary.decode, gold_answers(sample), self.config.keep_trajectories > 0
+        turn_rewards = self.agent.turn_rewards
+        return Record.of_trajectory(
+            trajectory,
+            memories=tuple(find_golds(trajectory.memories, decode, golds, keep=keep)),
+            rewards=turn_rewards(trajectory, golds, sample.metadata or {}) if trajectory.outcome in FINISHED else (),
+            weights=self.agent.turn_weights(trajectory, golds),
+            evaluation=evaluation, task=task,
+        )
+
+    async def given(self, loop: Callable[[Any], Awaitable[Trajectory]], sample: Any) -> Trajectory:
+        """LOSS=sft: the trajectory of ``loop``, which takes a sampler, with the replies that the row gives.
+
+        Raises:
+            TurnFailed: the row gives no reply, too few or too many, or one that a rollout has no room for.
+            ConfigError: the tokenizer has no end of a turn.
+        """
+        vocabulary, config, end = self.vocabulary, self.config, self.vocabulary.turn_end_id
+        if end is None:
+            raise ConfigError(f"HF_CKPT={config.hf_ckpt!r}: its tokenizer_config.json has no eos_token")
+        replies = (sample.metadata or {}).get("replies")
+        if replies is None:
+            replies = [task_of(config, sample).solution(row_of(sample)).removeprefix(reply_form(sample)[0])]
+        if not isinstance(replies, list) or not all(isinstance(reply, str) for reply in replies) or not any(replies):
+            raise TurnFailed(FailureKind.NO_REPLY, "metadata.replies must be a list of texts, one for each turn")
+
+        async def reply(requests: Sequence[TurnRequest], number: int) -> list[Generation]:
+            texts, given = replies[number : number + len(requests)], []
+            if len(texts) < len(requests):
+                raise TurnFailed(FailureKind.NO_REPLY, f"AGENT={config.agent} has more turns than metadata.replies, "
+                                 f"{len(replies)}")
+            for request, text in zip(requests, texts, strict=True):
+                ids = [*vocabulary.encode_text(text), end]
+                most, size = request.max_new_tokens, len(request.prompt_ids) + len(ids)
+                if len(ids) > most:
+                    raise TurnFailed(FailureKind.LONG_REPLY, f"a {request.kind} reply has {len(ids)} tokens, "
+                                     f"MEM_MAX_{request.kind.upper()} allows {most}")
+                if 0 < config.engine_max_len < size:
+                    raise TurnFailed(FailureKind.LONG_PROMPT, f"prompt and reply have {size} tokens, ENGINE_MAX_LEN="
+                                     f"{config.engine_max_len}")
+                given.append(Generation(ids, [0.0] * len(ids), StopReason.STOP))
+            return given
+
+        trajectory = await loop(reply)
+        if trajectory.failure is None and len(trajectory.turns) < len(replies):
+            raise TurnFailed(FailureKind.NO_REPLY, f"AGENT={config.agent} has {len(trajectory.turns)} turns, "
+                             f"metadata.replies {len(replies)}; give one for each turn")
+        return trajectory
+
+
+_reader_lock = threading.Lock()
+_reader_once = lru_cache(maxsize=8)(Reader)
+
+
+def reader_for(checkpoint: str, config: Config, chat_template_kwargs: str) -> Reader:
+    """The one reader of these settings; ``chat_template_kwargs`` is JSON."""
+    with _reader_lock:
+        return _reader_once(checkpoint, config, chat_template_kwargs)

@@ -29,12 +29,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..agents import check_agent
 from ..agents.records import FailureKind, TurnFailed
 from ..checkpoints.folders import number_of, numbered
 from ..config import Config, ConfigError
-from ..rewards.answer_utility import AnswerUtility, AnswerUtilitySettings, Frozen, judged_score
+from ..data.training_file import DataSource
+from ..rewards.answer_utility import AnswerUtility, Frozen, judged_score
 from ..rewards.intrinsic.encoder import make_encoder
 from ..rewards.intrinsic.memory import MODES, EntropySettings, Episodic, TextReward
 from ..rewards.reward import Added, Answered, CosineLength, Reward, plain_parts
@@ -43,16 +45,42 @@ from ..system.files import naming, remove
 from ..system.plugins import load_class, make, parse_settings
 from ..system.server_url import KEYS, key_from
 from .host import HostArgs
-from .reader import stored_text
+from .reader import reply_form, row_of, stored_text, task_by_name, task_of
 from .sample import Record, as_reward, ended, write_scores
-from .task_row import reply_form, row_of, task_of
-
-if TYPE_CHECKING:
-    from .chat_model import ChatClient  # whose library takes a second, which other rewards need not wait
 
 logger = logging.getLogger(__name__)
 
 REWARDS: dict[str, type[Reward]] = {"task": Reward, "cosine": CosineLength, "answer_utility": AnswerUtility}
+
+
+# --- checked before anything is started -----------------------------------------------------------------------------
+
+
+def check_plugins(config: Config, *, training: bool = True) -> None:
+    """Load the classes that AGENT, TASK and REWARD name, with their settings; an evaluation and LOSS=sft load no
+    reward.
+
+    Raises:
+        ConfigError: one is not there, lacks a method, or cannot work under these settings.
+    """
+    check_agent(config)
+    for name in config.tasks:
+        task_by_name(name, config)
+    if training and not config.supervised:
+        load_reward(config)
+
+
+def check_own_tasks(source: DataSource, config: Config) -> None:
+    """Load the tasks that rows of a training file name as their own.
+
+    Raises:
+        ConfigError: one is not there; all such rows would fail.
+    """
+    for name, line in source.own_tasks.items():
+        try:
+            task_by_name(name, config)
+        except ConfigError as error:
+            raise ConfigError(f"{source.path}, line {line}: metadata.task: {error}") from error
 
 
 # --- made from settings ---------------------------------------------------------------------------------------------
@@ -62,66 +90,55 @@ def load_reward(config: Config, host: HostArgs | None = None) -> Reward:
     """A fresh reward of the configured kind, with MEM_IR's on top; without ``host`` it is only for checking
     settings. Raises ConfigError.
     """
-    own = _answer_utility(config, host) if config.reward == "answer_utility" else load_own_reward(config)
-    if config.mem_ir_args and config.mem_ir == "no":
-        raise ConfigError(f"MEM_IR_ARGS={config.mem_ir_args!r}: MEM_IR=no takes none; set MEM_IR, or leave it out")
-    return own if config.mem_ir == "no" else Added(own, _intrinsic(config))
-
-
-def load_own_reward(config: Config) -> Reward:
-    """A fresh reward of REWARD's kind alone. Raises ConfigError."""
     kind = load_class("REWARD", config.reward, REWARDS, Reward)
-    return make("REWARD", config.reward, kind, parse_settings(kind.Settings, config.reward_args, "REWARD_ARGS"))
+    settings: Any = parse_settings(kind.Settings, config.reward_args, "REWARD_ARGS")
+    own = make("REWARD", config.reward, kind, settings)
+    if isinstance(own, AnswerUtility):
+        own = _answer_utility(config, settings, host)
+    if config.mem_ir == "no":
+        return own
+    more: Any = parse_settings(MODES[config.mem_ir], config.mem_ir_args, "MEM_IR_ARGS")
+    if isinstance(more, EntropySettings):
+        return Added(own, TextReward(more))
+    encoder = make_encoder(more.model, "MEM_IR_ARGS: model", trust_remote_code=config.trust_remote_code)
+    return Added(own, Episodic(more, encoder))
 
 
-def _intrinsic(config: Config) -> Reward:
-    """MEM_IR's reward. Raises ConfigError."""
-    settings = parse_settings(MODES[config.mem_ir], config.mem_ir_args, "MEM_IR_ARGS")
-    if isinstance(settings, EntropySettings):
-        return TextReward(settings)
-    encoder = make_encoder(settings.model, "MEM_IR_ARGS: model", trust_remote_code=config.trust_remote_code)
-    return Episodic(settings, encoder)
-
-
-def _answer_utility(config: Config, host: HostArgs | None) -> AnswerUtility:
-    settings = parse_settings(AnswerUtilitySettings, config.reward_args, "REWARD_ARGS")
+def _answer_utility(config: Config, settings: Any, host: HostArgs | None) -> AnswerUtility:
     if config.mem_ir != "no":
         raise ConfigError("REWARD=answer_utility needs MEM_IR=no, as its bonus can lift an invalid ranking to the top")
-    if settings.alpha and not (config.answer_url and settings.model):
-        raise ConfigError("REWARD=answer_utility asks a chat model; set ANSWER_URL, and its name in REWARD_ARGS: "
-                          "model=NAME")
-    wording = load_wording(settings.prompts)
     if not settings.alpha:
         return AnswerUtility(settings)
-    from .chat_model import ChatClient, ChatSettings
+    if not (config.answer_url and settings.model):
+        raise ConfigError("REWARD=answer_utility asks a chat model; set ANSWER_URL, and its name in REWARD_ARGS: "
+                          "model=NAME")
+    from .chat_model import ChatClient, ChatFailed, ChatSettings  # whose library takes a second
 
+    wording = load_wording(settings.prompts)
     answering = ChatSettings(
         url=config.answer_url, model=settings.model, key=key_from(os.environ, ("ANSWER_KEY", *KEYS)),
         concurrency=settings.concurrency, max_output_tokens=settings.max_tokens, temperature=settings.temperature)
     if host is None:
         return AnswerUtility(settings)
-    ask, judging = partial(_ask, ChatClient(answering)), ChatClient(replace(answering, temperature=0.0))
-    document = partial(stored_text, host)
-    return AnswerUtility(settings, Frozen(ask, partial(_judge, judging), document, wording, config.seed_for))
 
+    async def ask(chat: ChatClient, prompt: str, seed: int) -> str:
+        try:
+            return await chat.ask([{"role": "user", "content": prompt}], seed)
+        except ChatFailed as failed:
+            if failed.holds_for_all and not chat.answered:
+                raise ConfigError(f"REWARD=answer_utility: {failed}") from None
+            kind = FailureKind.ANSWER_REFUSED if failed.kind is FailureKind.REJECTED else FailureKind.ANSWER_MODEL
+            raise TurnFailed(kind, str(failed)) from failed
 
-async def _ask(chat: ChatClient, prompt: str, seed: int) -> str:
-    from .chat_model import ChatFailed
+    async def judge(prompt: str, seed: int) -> float:
+        reply = await ask(judging, prompt, seed)
+        if (score := judged_score(reply)) is None:
+            raise TurnFailed(FailureKind.ANSWER_SCORE, f"{answering.url}: no score from 0 to 1: {reply!r:.80}")
+        return score
 
-    try:
-        return await chat.ask([{"role": "user", "content": prompt}], seed)
-    except ChatFailed as failed:
-        if failed.holds_for_all and not chat.counts["answered"]:
-            raise ConfigError(f"REWARD=answer_utility: {failed}") from None
-        refused = failed.kind is FailureKind.REJECTED
-        raise TurnFailed(FailureKind.ANSWER_REFUSED if refused else FailureKind.ANSWER_MODEL, str(failed)) from failed
-
-
-async def _judge(chat: ChatClient, prompt: str, seed: int) -> float:
-    reply = await _ask(chat, prompt, seed)
-    if (score := judged_score(reply)) is None:
-        raise TurnFailed(FailureKind.ANSWER_SCORE, f"{chat.settings.url}: no score from 0 to 1: {reply!r:.80}")
-    return score
+    judging = ChatClient(replace(answering, temperature=0.0))
+    frozen = Frozen(partial(ask, ChatClient(answering)), judge, partial(stored_text, host), wording, config.seed_for)
+    return AnswerUtility(settings, frozen)
 
 
 # --- applied to rollouts --------------------------------------------------------------------------------------------
@@ -129,10 +146,10 @@ async def _judge(chat: ChatClient, prompt: str, seed: int) -> float:
 
 @dataclass
 class Run:
-    """The reward of a run in this process, and the rollout whose batch it has to see next."""
+    """The reward of a run in this process, and whether it has the state of the rollouts so far."""
 
     reward: Reward
-    next_rollout: int | None = None
+    continued: bool = False
 
     @property
     def has_state(self) -> bool:
@@ -195,45 +212,38 @@ def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
     run = _run(host)
     if type(run.reward).batch_parts is Reward.batch_parts:
         return
-    number = rollout if run.has_state else None
     batch = [(sample, record) for sample in samples if ended(sample) and (record := Record.of(sample))]
     if any(record.batch_scored for _, record in batch) or (not batch and rollout is None):
         return  # where all have failed, the log hook has kept the state already
-    if run.has_state and number is None:
-        raise ConfigError(f"REWARD={host.config.reward!r} MEM_IR={host.config.mem_ir}: its state needs the rollout's "
-                          "number; add --custom-rollout-log-function-path mem_agent.rollout.log_rollout")
-    if number is not None:
-        _continue(host, run, number)
+    if run.has_state:
+        if rollout is None:
+            raise ConfigError(f"REWARD={host.config.reward!r} MEM_IR={host.config.mem_ir}: its state needs the "
+                              "rollout's number; add --custom-rollout-log-function-path mem_agent.rollout.log_rollout")
+        _continue(host, run, rollout)
     told = [answered(host.config, sample, record) for sample, record in batch]
     earned = run.reward.batch_parts(told) if batch else []
     for (sample, record), parts in zip(batch, map(plain_parts, earned), strict=True):
         total = {**record.reward_parts, **parts}
         write_scores(sample, replace(record, reward_parts=total, batch_scored=True))
         sample.reward = as_reward(sum(total.values()), host.reward_key)
-    if number is not None:
-        run.next_rollout = number + 1
-        _save(host, run.reward, number)
+    if run.has_state and rollout is not None:
+        _save(host, run.reward, rollout)
 
 
 # --- the state ------------------------------------------------------------------------------------------------------
 
 
 def _continue(host: HostArgs, run: Run, rollout: int) -> None:
-    """Bring the reward to the state before ``rollout``."""
-    if run.next_rollout == rollout:
-        return
-    if run.next_rollout is not None:  # set back: what it has seen since must not count
-        run.reward = load_reward(host.config, host)
-    if rollout > 0:
+    """Bring the reward of a fresh process to the state before ``rollout``."""
+    if not run.continued and rollout > 0:
         folder = _folder(host, rollout - 1)
         try:
-            folder.stat()  # a load of a user's own may not look
             run.reward.load(folder)
         except FileNotFoundError as error:
             raise ConfigError(f"{error.filename}: the reward's state before rollout {rollout} is not there; set "
                               "REWARD and MEM_IR as they were, restore the folder, or start a new SAVE_PATH") from None
         logger.info("the reward continues from %s", folder)
-    run.next_rollout = rollout
+    run.continued = True
 
 
 def _save(host: HostArgs, reward: Reward, rollout: int) -> None:

@@ -8,14 +8,14 @@ else, as a dict, which hosts pickle, save with ``torch.save`` and replay; lists 
 sample of another generate hook has no record. A turn of 4 prompt and 2 sampled tokens, of which 3 prompt
 tokens were in the engine's prefix cache and 2 are the document's first chunk::
 
-    {"kind": "memory", "stop": "stop", "tokens": [1, 2, 3, 4, 50, 51], "log_probs": [-0.1, -0.7], "cached_tokens": 3,
-     "round": 0, "section": [0, 1, 3], ...}
+    {"kind": "memory", "stop": "stop", "tokens": [1, 2, 3, 4, 50, 51], "prompt_tokens": 4, "log_probs": [-0.1, -0.7],
+     "cached_tokens": 3, "round": 0, "section": Section(0, 1, 3), ...}
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
@@ -56,23 +56,17 @@ class Sample:
     weight_versions: list[str] = field(default_factory=list)
 
 
+FINISHED = (Outcome.COMPLETED, Outcome.TRUNCATED)
+
+
 def ended(sample: Any) -> bool:
     """Whether the trajectory ended with its final turn."""
-    return sample.status.value in (Outcome.COMPLETED, Outcome.TRUNCATED)
+    return sample.status.value in FINISHED
 
 
 def lost(sample: Any) -> bool:
     """Whether the trajectory was aborted or failed: it trains nothing and is in no group's statistics."""
     return sample.status.value in (Outcome.ABORTED, Outcome.FAILED)
-
-
-def has_failed(sample: Any) -> bool:
-    return sample.status.value == Outcome.FAILED
-
-
-def truncated(sample: Any) -> bool:
-    """Whether the final answer hit its token budget."""
-    return sample.status.value == Outcome.TRUNCATED
 
 
 def gold_answers(sample: Any) -> list[str]:
@@ -95,51 +89,7 @@ def as_reward(value: float, key: str) -> Any:
 # --- the record ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class TurnRecord:
-    """One turn as a training row: ``tokens = prompt + reply``, every reply token trained."""
-
-    kind: TurnKind
-    stop: StopReason
-    tokens: list[int]
-    log_probs: list[float]
-    """Of the reply, one for each of its tokens."""
-    cached_tokens: int | None = None
-    """None where the engine does not say."""
-    state_rewards: Mapping[str, float] | None = None
-    """What the turn earned by itself, by name; None where turns earn nothing."""
-    weight: float = 1.0
-    """Factor of its advantage (an agent's ``turn_weights``)."""
-    round: int = 0
-    """Turns of one round were sampled side by side."""
-    section: tuple[int, int, int] | None = None
-    """The chunk that its prompt shows: its number, and where its tokens begin and end."""
-    recalled: str = ""
-    """The earlier memory that its prompt shows."""
-    told: bool = False
-    """See ``agents.records.TurnRequest``."""
-
-    @property
-    def truncated(self) -> bool:
-        return self.stop is StopReason.LENGTH
-
-    @property
-    def response_length(self) -> int:
-        return len(self.log_probs)
-
-    @property
-    def prompt_tokens(self) -> int:
-        return len(self.tokens) - len(self.log_probs)
-
-    @classmethod
-    def of_turn(cls, turn: Turn, rewards: Mapping[str, float] | None, weight: float, recalled: str) -> TurnRecord:
-        at = turn.section
-        return cls(
-            turn.kind, turn.stop, [*turn.prompt_ids, *turn.response_ids], list(turn.log_probs), turn.cached_tokens,
-            rewards, weight, turn.round, (at.number, at.start, at.end) if at else None, recalled, turn.told)
-
-
-PLACEHOLDER = TurnRecord(TurnKind.FINAL, StopReason.ABORT, [0, 0], [0.0])
+PLACEHOLDER = Turn(TurnKind.FINAL, [0, 0], 1, [0.0], StopReason.ABORT)
 """A row that trains nothing and is legal for every host: one prompt token, one masked response token."""
 
 
@@ -158,7 +108,7 @@ class MemoryRecord:
 class Record:
     """One trajectory, as data."""
 
-    turns: tuple[TurnRecord, ...] = ()
+    turns: tuple[Turn, ...] = ()
     memories: tuple[MemoryRecord, ...] = ()
     outcome: Outcome
     failure: FailureKind | None = None
@@ -178,14 +128,15 @@ class Record:
     @classmethod
     def of_trajectory(
         cls, trajectory: Trajectory, *, rewards: Sequence[Mapping[str, float]] = (), weights: Sequence[float] = (),
-        recalled: Sequence[str] = (), **known: Any,
+        **known: Any,
     ) -> Record:
-        """``rewards``, ``weights`` and ``recalled`` have one entry for each turn, or none; ``known``: more fields."""
-        turns, failure = trajectory.turns, trajectory.failure
-        earned: Sequence[Mapping[str, float] | None] = rewards or [None] * len(turns)
-        each = map(TurnRecord.of_turn, turns, earned, weights or [1.0] * len(turns), recalled or [""] * len(turns))
+        """``rewards`` and ``weights`` have one entry for each turn, or none; ``known``: more fields."""
+        failure, count = trajectory.failure, len(trajectory.turns)
+        earnings: Sequence[Mapping[str, float] | None] = rewards or [None] * count
+        each = zip(trajectory.turns, earnings, weights or [1.0] * count, strict=True)
         return cls(
-            turns=tuple(each), outcome=trajectory.outcome, counts=dict(trajectory.counts),
+            turns=tuple(replace(turn, state_rewards=earned, weight=weight) for turn, earned, weight in each),
+            outcome=trajectory.outcome, counts=dict(trajectory.counts),
             failure=failure.kind if failure else None, failure_message=failure.message if failure else None, **known)
 
     @classmethod
@@ -194,9 +145,8 @@ class Record:
         written = sample.train_metadata or {}
         if not {"turns", "memories", "outcome", "counts"} <= written.keys():
             return None
-        turns = tuple(TurnRecord(**turn) for turn in written["turns"])
-        return cls(**written | {
-            "turns": turns, "memories": tuple(MemoryRecord(**memory) for memory in written["memories"])})
+        return cls(**written | {"turns": tuple(Turn(**turn) for turn in written["turns"]),
+                                "memories": tuple(MemoryRecord(**memory) for memory in written["memories"])})
 
     def to_dict(self) -> dict[str, Any]:
         """For ``train_metadata``; token lists are the record's own."""
@@ -219,15 +169,15 @@ def _shallow(record: Any) -> dict[str, Any]:
 
 def write_record(sample: Any, record: Record, answer: str, versions: Sequence[str], reward_key: str = "") -> Any:
     """Write the outcome into the host's Sample, whose ``Status`` is the host's enum; ``versions`` of the weights."""
-    finished = record.outcome in (Outcome.COMPLETED, Outcome.TRUNCATED)
+    finished = record.outcome in FINISHED
     row = record.turns[-1] if finished else PLACEHOLDER
     sample.status = sample.Status(record.outcome.value)
     sample.response = answer
     sample.train_metadata = record.to_dict()
     sample.weight_versions = list(dict.fromkeys(filter(None, versions)))
     sample.tokens = list(row.tokens)
-    sample.response_length = row.response_length
-    sample.loss_mask = [int(finished)] * row.response_length
+    sample.response_length = len(row.log_probs)
+    sample.loss_mask = [int(finished)] * sample.response_length
     sample.rollout_log_probs = list(row.log_probs)
     if not finished:
         sample.reward, sample.remove_sample = as_reward(0.0, reward_key), True
@@ -270,7 +220,8 @@ def require_survivors(samples: Sequence[Any], what: str) -> None:
 
     Hosts go on where trajectories fail. Trained on such a batch, the optimizer would still move by its momentum.
     """
-    if any(map(has_failed, samples)) and not any(map(ended, samples)):
+    some_failed = any(sample.status.value == Outcome.FAILED for sample in samples)
+    if some_failed and not any(map(ended, samples)):
         reasons = [(sample.train_metadata or {}).get("failure_message") for sample in samples]
         reason = next(filter(None, reasons), "no reason was kept")
         raise AllFailed(f"all {len(samples)} trajectories of {what} failed; the first: {reason}")

@@ -1,13 +1,34 @@
-"""Trajectories to be read by people (KEEP_TRAJECTORIES), of rollouts in every host and of evaluations while training.
+"""Trajectories kept to be read by people (KEEP_TRAJECTORIES): what was shown, remembered, answered and earned.
+
+::
+
+    RUN/trajectories/rollout_000011.jsonl     the first KEEP_TRAJECTORIES groups of an earlier rollout
+    RUN/trajectories/rollout_000012.jsonl     the newest rollout: all groups
+    RESULTS/trajectories/50.jsonl             an evaluated length, appended as its answers come
+
+A file is JSON lines of two kinds. A document comes before the first trajectory that read it, once for all siblings; a
+trajectory names it and, turn by turn, the sections that it read of it, by number::
+
+    {"kind": "document", "id": "9f2c01d4", "sections": ["Ann lives in ...", "... metal silver ..."]}
+    {"kind": "trajectory", "id": "12-3-0", "rollout": 12, "length": null, "question_id": "41", "group": "3",
+     "sample": 0, "question": "Which metal ...?", "golds": ["silver"], "document": "9f2c01d4",
+     "response": "\\boxed{silver}", "prediction": "silver", "outcome": "completed",
+     "reward": 1.0, "reward_parts": {"answer": 1.0}, "advantage": 0.5, ..., "turns": [
+        {"kind": "memory", "sections": [0], "shown_memory": "", "recalled": "", "reply": "metal", "memory": "metal",
+         "stop": "stop", "prompt_tokens": 93, "cached_tokens": 80, "rewards": {}, "advantage": 0.5,
+         "pieces": ["met", "al", ""], "log_probs": [-0.21, -0.03, -0.001]}, ...]}
+
+Invariants:
+- ``"".join(pieces) == reply``; ``pieces`` and ``log_probs`` have one entry for each sampled token, or are both empty
+  where tokens are not kept;
+- a line is read whole or not at all: of an answer that is asked again the later line counts, and what a killed run
+  left of its last line is not read. JSON has no word for NaN and infinity: null stands for them;
+- the files of a run, and those of an evaluation, never take more than their bound.
 
 Hosts tell the log hook the rollout's number, and then give its samples to the converter, which knows the advantages::
 
     log_rollout(12, ...)       begin(host, 12)
     custom_convert(samples)    keep(host, trained)       SAVE_PATH/trajectories/rollout_000012.jsonl
-    log_eval(12, {"hqa": ..})  keep_evaluation(...)      SAVE_PATH/trajectories/eval_000012_hqa.jsonl
-
-A thread of its own writes while the trainer trains. Nothing that goes wrong here ends or changes a rollout: it costs a
-warning and the metric ``keeping_failed``.
 
 What a turn was shown is known without asking its agent: the memory is the one after the round before, the section lies
 in its prompt where the record says, and what was recalled is in the record. Of a turn whose record cannot tell these
@@ -25,149 +46,285 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import lru_cache
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import numpy as np
+import orjson
+from pydantic import Discriminator, TypeAdapter, ValidationError
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
 
-from ..agents.records import TurnKind
+from ..agents.records import Turn, TurnKind
 from ..agents.vocabulary import Vocabulary
 from ..config import Config
-from ..system.files import replacing
-from ..traces.files import sampled_first, write_rollout
-from ..traces.trace import FOLDER, Trace, TraceDocument, TraceTurn, line_of, pieces_of
+from ..system.errors import MemAgentError
+from ..system.files import append_whole, remove_drafts, replacing
 from .host import HostArgs
-from .reader import reader_for
-from .sample import MemoryRecord, Record, TurnRecord, ended, gold_answers, lost, reward_of
-from .task_row import question_of, task_of
+from .reader import question_of, reader_for, task_of
+from .sample import MemoryRecord, Record, ended, gold_answers, lost, reward_of
 
 logger = logging.getLogger(__name__)
 
+FOLDER = "trajectories"
 KEPT_BYTES = 500 * 10**6
-"""What the trajectories of a run's rollouts may take, and those of its evaluations; the oldest are removed first."""
-LEAST_LOG_PROB = -99.0
-"""Written for minus infinity, which JSON does not have."""
+"""What the trajectories of a run's rollouts may take, and those of an evaluation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """A sample with its outcome's advantage and that of each of its turns; None where nothing was trained."""
+class TraceError(MemAgentError):
+    """What is given holds no readable traces."""
 
-    sample: Any
+
+# --- what is on disk ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceDocument:
+    """A document's sections, in the order of the text; an agent's chunks as text."""
+
+    kind: Literal["document"] = "document"
+    id: str
+    sections: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceTurn:
+    """One turn. What a kind of agent has no such thing of is empty."""
+
+    kind: str
+    """``memory`` or ``final``."""
+    sections: tuple[int, ...] = ()
+    """Numbers of the sections that its prompt showed; none in a turn that answers or merges."""
+    shown_memory: str = ""
+    """The memory that its prompt showed."""
+    recalled: str = ""
+    """The earlier memory that was found and shown, where the agent recalls."""
+    prompt: str = ""
+    """The whole prompt, where it is kept: of turns whose parts are not known."""
+    reply: str = ""
+    memory: str = ""
+    """The memory after its round; of a final turn the one it was shown."""
+    gold: bool | None = None
+    """Whether an accepted answer stands in ``memory``; None where that tells nothing."""
+    stop: str = "stop"
+    prompt_tokens: int = 0
+    cached_tokens: int | None = None
+    rewards: Mapping[str, float | None] = field(default_factory=dict)
+    """What the turn earned by itself, by name."""
     advantage: float | None = None
-    by_turn: Sequence[float | None] = ()
+    """As it was trained; None in evaluation, and of what was not trained."""
+    pieces: tuple[str, ...] = ()
+    """The reply, token by token."""
+    log_probs: tuple[float | None, ...] = ()
+    """Natural logarithms, as the engine sampled them, with four decimals."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One trajectory: of a rollout (``rollout``) or of an evaluation (``length``)."""
+
+    kind: Literal["trajectory"] = "trajectory"
+    id: str
+    """Unique within a run or a result folder: ``12-3-0`` (rollout, group, sample), ``50-7-0`` (length, question,
+    sample)."""
+    rollout: int | None = None
+    """The training rollout, from 0."""
+    length: str | None = None
+    """The evaluation's file of questions."""
+    question_id: str = ""
+    group: str = ""
+    """Siblings, the samples of one question in one rollout or evaluation, have the same."""
+    sample: int = 0
+    question: str = ""
+    golds: tuple[str, ...] = ()
+    document: str | None = None
+    """``TraceDocument.id``."""
+    task: str = ""
+    agent: str = ""
+    weight_version: str = ""
+    response: str = ""
+    """The final reply, thinking removed."""
+    prediction: str = ""
+    outcome: str = "completed"
+    failure: str | None = None
+    failure_message: str | None = None
+    reward: float | None = None
+    """As it was trained, all parts added; None where nothing was trained."""
+    reward_parts: Mapping[str, float | None] = field(default_factory=dict)
+    accuracy: float | None = None
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    """Evaluation: by metric, the one that the task is judged by first."""
+    advantage: float | None = None
+    counts: Mapping[str, float | None] = field(default_factory=dict)
+    turns: tuple[TraceTurn, ...] = ()
+
+
+_LINE: TypeAdapter[Any] = TypeAdapter(Annotated[TraceDocument | Trace, Discriminator("kind")])
+
+
+def line_of(record: TraceDocument | Trace) -> bytes:
+    # NumPy: scores of tasks and rewards of a user's own.
+    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
+
+
+def kept_files(folder: Path) -> list[Path]:
+    """In the order of their names; none where nothing was kept."""
+    return sorted((folder / FOLDER).glob("*.jsonl"))
+
+
+def trace_files(folder: Path) -> list[Path]:
+    """Those that are kept. Raises TraceError where there is none."""
+    files = kept_files(folder)
+    if not files:
+        raise TraceError(f"{folder}: no {FOLDER}/*.jsonl; give the folder of a run (SAVE_PATH) or of an evaluation "
+                         "that was made with KEEP_TRAJECTORIES above 0")
+    return files
+
+
+def read_traces(file: Path) -> Iterator[TraceDocument | Trace]:
+    """The file's records, one in memory at a time. Raises TraceError: a whole line is neither."""
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield _LINE.validate_json(line)
+            except ValidationError as error:
+                field_name = ".".join(map(str, error.errors()[0]["loc"][1:]))
+                raise TraceError(f"{file}: line {number} is no trace ({field_name}); remove that line") from None
+
+
+def write_rollout(
+    run: Path, rollout: int, groups: Iterable[Iterable[TraceDocument | Trace]], most: int, bound: int
+) -> None:
+    """Write the traces of ``rollout``, and thin the rollout before it to its first ``most`` groups.
+
+    The newest rollout takes at most half of ``bound`` bytes, from its first groups on; earlier ones share the other
+    half, and the oldest are removed. Files of later rollouts, which a run that was set back has left, are removed.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written; an earlier attempt at this rollout stays.
+        TraceError: what lies there is damaged.
+    """
+    path = run / FOLDER / f"rollout_{rollout:06d}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_drafts(path.parent)
+    files = sorted(path.parent.glob("rollout_*.jsonl"))
+    for file in files:
+        if file.name > path.name:
+            file.unlink()
+    earlier = [file for file in files if file.name < path.name]
+    if earlier:
+        _cut(earlier[-1], most)
+    while sum(file.stat().st_size for file in earlier) > bound // 2:
+        earlier.pop(0).unlink()
+    room = bound // 2
+    with replacing(path) as draft:
+        for group in groups:
+            lines = b"".join(map(line_of, group))
+            room -= len(lines)
+            if room < 0:
+                break
+            draft.write(lines)
+
+
+def _cut(path: Path, groups: int) -> None:
+    """Cut a file behind its first ``groups`` groups, which needs no room on a full disk."""
+    end = size = 0
+    seen: set[str] = set()
+    with path.open("rb") as lines:
+        for record, line in zip(read_traces(path), lines, strict=False):
+            size += len(line)
+            if isinstance(record, Trace):
+                seen.add(record.group)
+                if len(seen) > groups:
+                    break
+                end = size
+    os.truncate(path, end)
+
+
+class EvaluationFiles:
+    """Appends to the files of one result folder, until all that lie there take ``bound`` bytes."""
+
+    def __init__(self, results: Path, bound: int) -> None:
+        self._folder = results / FOLDER
+        for file in kept_files(results):  # a killed run may have left half a line
+            os.truncate(file, file.read_bytes().rfind(b"\n") + 1)
+        self._room = bound - sum(file.stat().st_size for file in kept_files(results))
+        self._documents: set[tuple[str | None, str]] = set()
+
+    def write(self, document: TraceDocument | None, trace: Trace) -> bool:
+        """Append a trajectory, before it its document where that is new; False where there is no room for it.
+
+        Raises:
+            OSError: the disk is full, or the folder cannot be written; of the trajectory nothing is written then.
+        """
+        content = line_of(trace)
+        if document and (trace.length, document.id) not in self._documents:
+            content = line_of(document) + content
+        if len(content) > self._room:
+            return False
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / f"{trace.length}.jsonl").open("ab", buffering=0) as file:
+            append_whole(file, content)
+        self._room -= len(content)
+        if document:
+            self._documents.add((trace.length, document.id))
+        return True
+
+
+# --- what training leaves -------------------------------------------------------------------------------------------
+
+
+Trained = tuple[Any, float | None, Sequence[float]]
+"""A sample with its outcome's advantage and that of each of its turns; None and nothing where it was not trained."""
 _coming: dict[str, int] = {}
 """Run folder -> the rollout whose samples come next."""
-_failures: Counter[str] = Counter()
-_writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trajectories")
 
 
-def begin(host: HostArgs, rollout: int) -> dict[str, float]:
-    """The next samples are those of ``rollout``; returns the metric of what could not be kept before."""
+def begin(host: HostArgs, rollout: int) -> None:
+    """The next samples of this run are those of ``rollout``."""
     if host.config.keep_trajectories and not host.config.supervised:
         _coming[host.save] = rollout
-    failures = _failures.pop(host.save, 0)
-    return {"keeping_failed": failures} if failures else {}
 
 
 def keep(host: HostArgs, trained: Sequence[Trained]) -> None:
-    """Write the trajectories of the rollout that ``begin`` named, in the background; nothing if none was named."""
-    if (rollout := _coming.pop(host.save, None)) is not None:
-        _in_background(host, f"rollout {rollout}", _write_rollout, rollout, trained)
-
-
-def keep_evaluation(host: HostArgs, rollout: int, answered: Mapping[str, Sequence[Any]]) -> None:
-    """Write the samples of each data set, in the background; ``rollout`` is the one that was trained on last."""
-    if host.config.keep_trajectories and any(answered.values()):
-        evaluations = -(-host.config.num_rollout // host.config.eval_interval) if host.config.eval_interval else 20
-        share = KEPT_BYTES // evaluations // len(answered)
-        for name, samples in answered.items():
-            what = f"evaluation {name} after rollout {rollout}"
-            _in_background(host, what, _write_evaluation, rollout, name, list(samples), share)
-
-
-def wait() -> None:
-    """Wait until everything given so far is on disk."""
-    _writer.submit(int).result()
-
-
-def _in_background(host: HostArgs, what: str, write: Callable[..., None], *args: Any) -> None:
-    def run() -> None:
-        try:
-            write(host, *args)
-        except Exception as error:  # whatever the disk, a tokenizer or a user's task does: training goes on
-            _failures[host.save] += 1
-            logger.warning("%s: its trajectories are not kept: %s: %s", what, type(error).__name__, error)
-
-    _writer.submit(run)
-
-
-def _write_rollout(host: HostArgs, rollout: int, trained: Sequence[Trained]) -> None:
+    """Write the trajectories of the rollout that ``begin`` named, if it named one. What goes wrong is a warning."""
+    rollout = _coming.pop(host.save, None)
+    if rollout is None:
+        return
     groups: dict[Any, list[Trained]] = {}
-    for number, one in enumerate(trained):
-        group = one.sample.group_index
-        groups.setdefault(f"alone-{number}" if group is None else group, []).append(one)
-    named = list(groups.items())
-    most = host.config.keep_trajectories
-    told = (_group(host, f"{rollout}-", *named[number], host.reward_key, rollout=rollout)
-            for number in sampled_first(host.config.seed, rollout, len(named), most))
-    written = write_rollout(Path(host.save), rollout, told, most, KEPT_BYTES)
-    if written < len(named):
-        logger.info("rollout %d: trajectories of %d of %d documents are kept", rollout, written, len(named))
+    for one in trained:
+        groups.setdefault(one[0].group_index, []).append(one)
+    told = (_group(host, rollout, *group) for group in groups.items())
+    try:
+        write_rollout(Path(host.save), rollout, told, host.config.keep_trajectories, KEPT_BYTES)
+    except Exception as error:  # whatever the disk, a tokenizer or a user's task does: training goes on
+        logger.warning("rollout %d: its trajectories are not kept: %s: %s", rollout, type(error).__name__, error)
 
 
-def _write_evaluation(host: HostArgs, rollout: int, name: str, samples: Sequence[Any], share: int) -> None:
-    plain = re.sub(r"[^\w.-]", "_", name)
-    path = Path(host.save) / FOLDER / f"eval_{max(rollout, 0):06d}_{plain}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        for question, first in enumerate(range(0, len(samples), host.eval_samples)):
-            answers = [Trained(sample) for sample in samples[first : first + host.eval_samples]]
-            told = _group(host, f"{rollout}-{name}-", question, answers, host.eval_reward_key, rollout=rollout,
-                          length=name, question_id=str(question))
-            lines = b"".join(map(line_of, told))
-            share -= len(lines)
-            if share < 0:
-                break
-            file.write(lines)
-
-
-def _group(
-    host: HostArgs, prefix: str, group: Any, siblings: Sequence[Trained], reward_key: str, question_id: str = "",
-    **known: Any,
-) -> Iterator[TraceDocument | Trace]:
-    """What is kept of a group: its document, and its trajectories in their order; none of another generate hook's.
-
-    Without ``question_id`` questions have the names that their rows give them.
-    """
-    teller = _teller_of(reader_for(host.hf_checkpoint, host.config, host.chat_template_kwargs).vocabulary)
-    recorded = [(n, one, record) for n, one in enumerate(siblings) if (record := Record.of(one.sample)) is not None]
-    document = teller.document([record for _, _, record in recorded])
+def _group(host: HostArgs, rollout: int, group: Any, siblings: Sequence[Trained]) -> Iterator[TraceDocument | Trace]:
+    """The document of a group, and its trajectories in their order; none of another generate hook's."""
+    teller = Teller(reader_for(host.hf_checkpoint, host.config, host.chat_template_kwargs).vocabulary)
+    records = [Record.of(sample) for sample, *_ in siblings]
+    document = teller.document([record for record in records if record])
     if document:
         yield document
-    for number, one, record in recorded:
-        sample = one.sample
-        names = [(sample.metadata or {}).get(name) for name in ("id", "_id", "index")]
-        named = next((str(name) for name in names if isinstance(name, str | int)), str(group))
+    for number, ((sample, advantage, by_turn), record) in enumerate(zip(siblings, records, strict=True)):
+        if record is None:
+            continue
         yield teller.trace(
-            host.config, sample, record, one.by_turn,
-            id=f"{prefix}{group}-{number}", group=str(group), sample=number, question_id=question_id or named,
-            document=document.id if document and any(turn.section for turn in record.turns) else None,
-            advantage=one.advantage,
+            host.config, sample, record, by_turn, id=f"{rollout}-{group}-{number}", rollout=rollout,
+            group=str(group), sample=number, question_id=str((sample.metadata or {}).get("id", group)),
+            document=document and document.id, advantage=advantage,
             prediction=task_of(host.config, sample).read_answer(sample.response) if ended(sample) else "",
-            reward=None if lost(sample) else reward_of(sample, reward_key), **known)
+            reward=None if lost(sample) else reward_of(sample, host.reward_key))
 
 
-# --- from records to traces ---------------------------------------------------------------------------------------
+# --- from records to traces -----------------------------------------------------------------------------------------
 
 
 class Teller:
@@ -175,20 +332,19 @@ class Teller:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._section = lru_cache(maxsize=256)(vocabulary.decode)  # questions and samples share documents
 
     def document(self, records: Sequence[Record]) -> TraceDocument | None:
         """The sections that these readings of one document were shown; one that nobody was shown is empty."""
         texts: dict[int, str] = {}
         for turn in (turn for record in records for turn in record.turns):
-            if turn.section and turn.section[0] not in texts:
-                number, start, end = turn.section
-                texts[number] = self._section(tuple(turn.tokens[start:end]))
+            if turn.section and turn.section.number not in texts:
+                section = turn.section
+                texts[section.number] = self._vocabulary.decode(turn.tokens[section.start : section.end])
         if not texts:
             return None
-        count = max(max(int(record.counts.get("chunks", 0)) for record in records), max(texts) + 1)
+        count = max(max(texts) + 1, *(int(record.counts.get("chunks", 0)) for record in records))
         sections = tuple(texts.get(number, "") for number in range(count))
-        digest = hashlib.sha256("".join(f"{section}\0" for section in sections).encode())
+        digest = hashlib.sha256("\0".join(sections).encode())
         return TraceDocument(id=digest.hexdigest()[:16], sections=sections)
 
     def trace(
@@ -202,43 +358,51 @@ class Teller:
         versions = getattr(sample, "weight_versions", None) or [""]
         values: dict[str, Any] = {"question": question_of(sample), "golds": tuple(gold_answers(sample)),
                                   "response": sample.response or "", "failure_message": record.failure_message}
+        turns, memories = [], iter(record.memories)
+        memory = MemoryRecord(0, None)
+        numbered = zip(record.turns, advantages or [None] * len(record.turns), strict=True)
+        for _, together in groupby(numbered, key=lambda one: one[0].round):
+            side_by_side, before = list(together), memory
+            if any(turn.kind is TurnKind.MEMORY for turn, _ in side_by_side):
+                memory = next(memories, MemoryRecord(0, None))  # none where it was broken off in this round
+            turns += [self._turn(turn, before, memory, advantage) for turn, advantage in side_by_side]
         return Trace(
             **values | known, task=record.task, weight_version=str(versions[-1]),
             agent=config.agent if config.eval_mode == "recurrent" else config.eval_mode,
             outcome=record.outcome.value, failure=record.failure.value if record.failure else None,
-            reward_parts=dict(record.reward_parts), accuracy=record.accuracy, counts=dict(record.counts),
-            turns=self._turns(record, advantages or [None] * len(record.turns)))
-
-    def _turns(self, record: Record, advantages: Sequence[float | None]) -> tuple[TraceTurn, ...]:
-        told: list[TraceTurn] = []
-        memory, memories = MemoryRecord(0, None), iter(record.memories)
-        numbered = zip(record.turns, advantages, strict=True)
-        for _, together in groupby(numbered, key=lambda one: one[0].round):
-            turns = list(together)
-            before = memory
-            if any(turn.kind is TurnKind.MEMORY for turn, _ in turns):
-                memory = next(memories, MemoryRecord(0, None))  # none where it was broken off in this round
-            told += [self._turn(turn, before, memory, advantage) for turn, advantage in turns]
-        return tuple(told)
+            reward_parts=record.reward_parts, accuracy=record.accuracy, counts=record.counts, turns=tuple(turns))
 
     def _turn(
-        self, turn: TurnRecord, before: MemoryRecord, after: MemoryRecord, advantage: float | None
+        self, turn: Turn, before: MemoryRecord, after: MemoryRecord, advantage: float | None
     ) -> TraceTurn:
-        split, vocabulary = turn.prompt_tokens, self._vocabulary
-        reply_ids = turn.tokens[split:]
+        vocabulary = self._vocabulary
+        reply_ids = turn.response_ids
         reply = vocabulary.reply_text(reply_ids)
         pieces: tuple[str, ...] = ()
         log_probs: tuple[float, ...] = ()
         if any(turn.log_probs):  # servers that speak in texts give none
             pieces = pieces_of(vocabulary.tokenizer.backend_tokenizer, reply_ids, reply)
-            log_probs = tuple((np.round(np.maximum(turn.log_probs, LEAST_LOG_PROB), 4) + 0.0).tolist())  # no -0.0
+            log_probs = tuple(round(value, 4) + 0.0 for value in turn.log_probs)  # no -0.0
         return TraceTurn(
-            kind=turn.kind.value, sections=(turn.section[0],) if turn.section else (),
-            shown_memory=before.text, recalled=turn.recalled,
-            prompt="" if turn.told else vocabulary.reply_text(turn.tokens[:split]),
-            reply=reply, memory=after.text, gold=after.gold, stop=turn.stop.value, prompt_tokens=split,
-            cached_tokens=turn.cached_tokens, rewards=dict(turn.state_rewards or {}), advantage=advantage,
+            kind=turn.kind.value, sections=(turn.section.number,) if turn.section else (),
+            shown_memory=before.text, recalled=vocabulary.decode(turn.recalled),
+            prompt="" if turn.told else vocabulary.reply_text(turn.prompt_ids),
+            reply=reply, memory=after.text, gold=after.gold, stop=turn.stop.value, prompt_tokens=turn.prompt_tokens,
+            cached_tokens=turn.cached_tokens, rewards=turn.state_rewards or {}, advantage=advantage,
             pieces=pieces, log_probs=log_probs)
 
 
-_teller_of = lru_cache(maxsize=2)(Teller)
+def pieces_of(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> tuple[str, ...]:
+    """A reply token by token: one piece for each of ``ids``, which decode to ``text`` without special tokens.
+
+    A character of several tokens stands with its last one, and a blank with its word::
+
+        tokens   Z     \\xc3  \\xbc  rich        pieces   "Z"  ""  "ü"  "rich"
+
+    Joined they are ``text``, except where it holds bytes that are no character and a decoder spoils their neighbours.
+    """
+    stream = DecodeStream(skip_special_tokens=True)
+    pieces = [stream.step(tokenizer, token) or "" for token in ids]
+    if pieces:  # a reply may end within a character
+        pieces[-1] += text[sum(map(len, pieces)) :]
+    return tuple(pieces)

@@ -92,7 +92,7 @@ def _hooks(config: Config, layout: Layout, settings: Path) -> str:
         text += " --dynamic-sampling-filter-path mem_agent.rollout.nonzero_std"
     if config.fully_async:
         text += " --rollout-function-path mem_agent.rollout.rollout_fully_async"
-    if config.compares_with_reference and not layout.colocate:  # see hooks.host_fixes
+    if config.compares_with_reference and not layout.colocate:  # see hooks.host
         text += " --custom-megatron-init-path mem_agent.rollout.keep_policy"
     return text
 

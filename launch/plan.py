@@ -22,7 +22,7 @@ from ..agents import longest_turn
 from ..checkpoints.folders import TRACKER
 from ..checkpoints.hf_model import load_vocabulary, local_folder, refuse_foreign_code, with_engine_length
 from ..config import Config, ConfigError
-from ..hooks.plugins import check_plugins
+from ..hooks.rewards import check_plugins
 from ..system.cli import python_module
 from .arguments import build_arguments
 from .find_host import HOSTS, find_host, imported_root

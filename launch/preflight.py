@@ -9,7 +9,8 @@ from pathlib import Path
 from ..config import Config, ConfigError
 from ..data.document_store import DocumentStore, store_folder
 from ..data.training_file import DataSource, row_slice, without_slice
-from ..hooks.plugins import check_evaluations, check_own_tasks, check_tracker, refuse_ignored
+from ..hooks.host import check_evaluations, check_tracker, refuse_ignored
+from ..hooks.rewards import check_own_tasks
 from ..system.errors import MemAgentError
 from ..system.plugins import shell_words
 from ..system.server_url import is_loopback

@@ -30,12 +30,12 @@ import pandas as pd
 
 from ..evaluation.results import read_results
 from ..evaluation.summary import differences, summarise
+from ..hooks.traces import kept_files
 from ..memsifter.table import FILE, TITLES, SifterScores, read_scores
 from ..system.cli import one_line_errors, run_main
 from ..system.errors import MemAgentError
 from ..system.files import write_atomically
 from ..system.text import markdown_cell
-from ..traces.trace import kept_files
 from .data import evaluations_of, frame_of, is_training_run, points_of, read_training_runs, results_csv
 from .page import headlines, provenance, render, warnings
 from .plots import evaluation_plots, training_plots

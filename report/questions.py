@@ -15,7 +15,7 @@ import pandas as pd
 
 from ..evaluation.results import Results, Row
 from ..evaluation.summary import main_metric, shared_metrics
-from ..traces.trace import kept_files
+from ..hooks.traces import kept_files
 from .data import task_name
 
 _COLUMNS = ("file", "task", "question_id", "question", "accepted", "run", "sample", "metric", "percent", "prediction",

@@ -32,11 +32,10 @@ from ..data.training_file import DataSource, row_slice, without_slice
 from ..eval_ruler_hqa import BUSY_ENGINE_S, EvalError, evaluate, missing_answers, while_alive
 from ..evaluation.results import has_run, read_run
 from ..evaluation.tables import failures, tables
-from ..hooks import traces
-from ..hooks.host import HostArgs, embedded_args, evaluation_sampling
-from ..hooks.metrics import best_of, rollout_metrics
+from ..hooks.host import embedded_args, evaluation_sampling
+from ..hooks.metrics import rollout_metrics
+from ..hooks.reader import without_document
 from ..hooks.sample import Sample
-from ..hooks.task_row import without_document
 from ..hooks.traces import KEPT_BYTES
 from ..rollout_client import Dialect, Endpoint
 from ..serving.fleet import Fleet
@@ -125,7 +124,6 @@ async def ask_rows(config: Config, fleet: Fleet, file: str, number: int) -> dict
     source, rows = rows_of(config, file)
     name = Path(file).stem
     args = embedded_args(config, Endpoint(Dialect.VLLM, fleet.url, config.engine_max_len))
-    args.n_samples_per_eval_prompt = config.eval_samples
     samples = [Sample()] * (len(rows) * config.eval_samples)
     waiting = iter(range(len(samples)))
 
@@ -140,9 +138,7 @@ async def ask_rows(config: Config, fleet: Fleet, file: str, number: int) -> dict
             samples[place] = sample
 
     await gather_or_cancel(*(work() for _ in range(config.mem_concurrency)))
-    host = HostArgs.of(args)
-    traces.keep_evaluation(host, number, {name: samples})
-    metrics = rollout_metrics(samples) | best_of(samples, host)
+    metrics = rollout_metrics(samples)
     first = {key: metrics[key] for key in ("reward", "accuracy") if key in metrics}
     return first | {key: float(value) for key, value in metrics.items() if "/" not in key}
 

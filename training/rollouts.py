@@ -19,7 +19,7 @@ those of servers that never fail; the fleet bounds it (``fleet.MOST_RESTARTS``):
     ensure_alive | sample .. 3 of 16 lost | ensure_alive: 1 replaced | start_over | sample .. 16 | journal
     ensure_alive | sample .. 1 of 16 lost | ensure_alive: all well   | journal, the failed one masked
 
-LOSS=sft takes the replies that rows give (``hooks/sft.py``): engines start only where the run evaluates, and get
+LOSS=sft takes the replies that rows give (``hooks/reader.py``): engines start only where the run evaluates, and get
 weights only to be evaluated.
 """
 
@@ -189,7 +189,6 @@ class Rollouts:
         self._background.run(self.fleet.stop())
         self._background.run(close_clients())
         self._background.close()
-        traces.wait()
 
     # --- on the event loop ------------------------------------------------------------------------------------------
 
@@ -199,7 +198,7 @@ class Rollouts:
             given = await self._collect(first_group)
             metrics = rollout_metrics(given.samples, scored=False) | row_counts(args, given.samples)
             return Rollout(custom_convert(args, given.samples), given.next_group, metrics)
-        host = HostArgs.of(args)
+        host = HostArgs(args)
         # Before sampling: a missing state must not come to light after a whole rollout.
         await asyncio.to_thread(rewards.prepare, host, number)
         await self.fleet.ensure_alive()
@@ -212,7 +211,8 @@ class Rollouts:
         # Of the groups that are trained on, as in slime and vime.
         metrics = rollout_metrics(samples) | row_counts(args, samples) | rewards.metrics(host)
         metrics |= {"dropped_groups": len(batch.dropped), "stale": stale, "repeated": repeated}
-        metrics |= sampled | traces.begin(host, number)
+        metrics |= sampled
+        traces.begin(host, number)
         return Rollout(custom_convert(args, samples), batch.next_group, metrics)
 
     async def _whole_batch(self, number: int, first_group: int) -> tuple[Batch, int]:

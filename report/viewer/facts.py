@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from ...asking.word_diff import WITHOUT_BLANKS, Change, Piece, word_diff
+from ...hooks.traces import TraceTurn
 from ...rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad
-from ...traces.trace import TraceTurn
-from ...traces.word_diff import WITHOUT_BLANKS, Change, Piece, word_diff
 
 Span = tuple[int, int]
 _BOX = "\\boxed{"

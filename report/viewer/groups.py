@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...evaluation.summary import main_metric
-from ...traces.trace import FOLDER, Trace, TraceDocument, TraceError, TraceTurn, read_traces
+from ...hooks.traces import FOLDER, Trace, TraceDocument, TraceError, TraceTurn, read_traces
 
 
 class Place(NamedTuple):

@@ -32,9 +32,9 @@ from typing import Any
 import orjson
 from markupsafe import Markup
 
+from ...hooks.traces import trace_files
 from ...system.cli import one_line_errors, run_main
 from ...system.files import write_atomically
-from ...traces.trace import trace_files
 from ..page import render
 from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans
 from .groups import Group, Place, Sibling, groups_of, log_probs_of, nothing_kept

@@ -17,9 +17,9 @@ from statistics import fmean
 from rich.console import Console
 from rich.text import Text
 
+from ...asking.word_diff import Piece, marked
+from ...hooks.traces import TraceError, TraceTurn, trace_files
 from ...system.cli import one_line_errors, run_main, whole_number
-from ...traces.trace import TraceError, TraceTurn, trace_files
-from ...traces.word_diff import Piece, marked
 from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans, within
 from .groups import Group, Sibling, groups_of, log_probs_of, nothing_kept
 

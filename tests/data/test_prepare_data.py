@@ -145,14 +145,6 @@ def test_runs_as_module_and_as_script(tmp_path, out, how):
     assert (done.returncode, done.stderr, rows_of(out)) == (0, "", [WRITTEN_MEMAGENT])
 
 
-def test_a_script_outside_the_pack_says_so(tmp_path):
-    for name in ("_bootstrap.py", "prepare_data.py"):
-        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
-    command = [sys.executable, "-ES", str(tmp_path / "prepare_data.py")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "checkout" in done.stderr
-
-
 # --- synthesis -------------------------------------------------------------------------------------------------------
 def synthesize(raw, out, *flags):
     return main(["--synthesize", "--raw", str(raw), "--output", str(out), *flags])

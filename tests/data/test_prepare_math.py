@@ -12,8 +12,8 @@ import pytest
 from mem_agent.data.prepare_math import SIZES, TARGETS, examples, main, problems, solve
 from mem_agent.data.training_file import DataSource
 from mem_agent.evaluation.questions import load_questions
+from mem_agent.hooks.reader import messages_before, question_of
 from mem_agent.hooks.sample import Sample
-from mem_agent.hooks.task_row import messages_before, question_of
 
 GSM8K = {"question": "How many?", "answer": "He has 48/2 = <<48/2=24>>24.\nSo $<<24*45=1080>>1,080.\n#### 1,080"}
 MATH = {"problem": "What is $x$?", "solution": "As $2x=4$, we get \\boxed{2}.", "unique_id": "a/7.json"}

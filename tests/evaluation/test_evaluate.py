@@ -13,6 +13,7 @@ from mem_agent import eval_ruler_hqa as ev
 from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.results import read_rows, read_run
 from mem_agent.evaluation.tables import failures, tables
+from mem_agent.hooks.traces import Trace, read_traces, trace_files
 from mem_agent.tests.helpers.evaluations import (
     CONFIG,
     RED,
@@ -29,7 +30,6 @@ from mem_agent.tests.helpers.evaluations import (
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside, vllm_answer
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
-from mem_agent.traces.trace import Trace, read_traces, trace_files
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
-from mem_agent.traces.trace import FOLDER, Trace, TraceDocument, TraceTurn, line_of
+from mem_agent.hooks.traces import FOLDER, Trace, TraceDocument, TraceTurn, line_of
 
 _VOWELS, _CONSONANTS = "aeiou", "bcdfghjklmnprstvwz"
 _WORDS = 8_000

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from mem_agent.agents.records import StopReason, TurnKind
+from mem_agent.agents.records import StopReason, Turn, TurnKind
 from mem_agent.config import Config
 from mem_agent.custom_convert import custom_convert
-from mem_agent.hooks.sample import Sample, TurnRecord
+from mem_agent.hooks.sample import Sample
 from mem_agent.tests.helpers import samples
 
 GROUPS, SIBLINGS = 4, 4
@@ -55,12 +55,12 @@ def _trajectory(policy: Any, rng: random.Random, index: int, temperature: float)
     return sample
 
 
-def _turn(policy: Any, rng: random.Random, temperature: float, *, last: bool, cut: bool) -> TurnRecord:
+def _turn(policy: Any, rng: random.Random, temperature: float, *, last: bool, cut: bool) -> Turn:
     vocabulary = policy.config.vocab_size
     prompt = [rng.randrange(3, vocabulary) for _ in range(rng.randint(10, 90))]
     reply, log_probs = _sampled(policy, prompt, rng.randint(1, 12), temperature)
     stop = StopReason.LENGTH if last and cut else StopReason.STOP
-    return TurnRecord(TurnKind.FINAL if last else TurnKind.MEMORY, stop, [*prompt, *reply], log_probs)
+    return Turn(TurnKind.FINAL if last else TurnKind.MEMORY, [*prompt, *reply], len(prompt), log_probs, stop)
 
 
 @torch.no_grad()

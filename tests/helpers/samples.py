@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mem_agent.agents.records import FailureKind, Outcome, StopReason, TurnKind
-from mem_agent.hooks.sample import MemoryRecord, Record, Sample, TurnRecord
+from mem_agent.agents.records import FailureKind, Outcome, StopReason, Turn, TurnKind
+from mem_agent.hooks.sample import MemoryRecord, Record, Sample
 
 
-def turn(reply: int = 2, kind: str = "memory", prompt: int = 4, stop: str = "stop", **fields: Any) -> TurnRecord:
+def turn(reply: int = 2, kind: str = "memory", prompt: int = 4, stop: str = "stop", **fields: Any) -> Turn:
     """A turn of ``prompt`` + ``reply`` tokens 0, 1, 2 ...; the reply's log-probs are -0.1, -0.2 ..."""
     log_probs = [-(position + 1) / 10 for position in range(reply)]
-    return TurnRecord(TurnKind(kind), StopReason(stop), list(range(prompt + reply)), log_probs, **fields)
+    return Turn(TurnKind(kind), list(range(prompt + reply)), prompt, log_probs, StopReason(stop), **fields)
 
 
-def turns_of(replies: Sequence[int], **fields: Any) -> tuple[TurnRecord, ...]:
+def turns_of(replies: Sequence[int], **fields: Any) -> tuple[Turn, ...]:
     """Memory turns and a final one, with replies of these lengths."""
     kinds = ["memory"] * (len(replies) - 1) + ["final"]
     return tuple(turn(reply, kind, **fields) for reply, kind in zip(replies, kinds, strict=True)) if replies else ()
 
 
 def trajectory(
-    turns: Sequence[TurnRecord] = (),
+    turns: Sequence[Turn] = (),
     status: str = "completed",
     *,
     failure: str | None = None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mem_agent.traces.trace import FOLDER, Trace, TraceDocument, TraceTurn, line_of
+from mem_agent.hooks.traces import FOLDER, Trace, TraceDocument, TraceTurn, line_of
 
 SECTIONS = ("Ann keeps the metal box.", "Ann's box is of Silver, they said.", "Bo sleeps.", "Bo wakes, Bo eats.")
 QUESTION, GOLDS = "Which metal is Ann's box of?", ("silver", "the Argentum")

@@ -8,8 +8,8 @@ import pytest
 
 from mem_agent import rollout
 from mem_agent.custom_convert import custom_convert
+from mem_agent.hooks.reader import messages_before, question_of, reply_form
 from mem_agent.hooks.sample import Sample
-from mem_agent.hooks.task_row import messages_before, question_of, reply_form
 from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.tiny_tokenizer import encode, make_tokenizer
@@ -46,14 +46,14 @@ def sample(prompt, **fields):
     return Sample(**{"prompt": prompt, "label": "4", "index": 0, "group_index": 0, "metadata": {"n": 1}} | fields)
 
 
-def run(checkpoint, *samples, router=None, evaluation=False, host=(), **settings):
+def run(checkpoint, *samples, evaluation=False, **settings):
     """The samples, scored, with the router that was asked and the arguments."""
-    router = router or FakeRouter(default=encode(RIGHT))
+    router = FakeRouter(default=encode(RIGHT))
 
     async def main():
         async with running(router):
             args = SimpleNamespace(hf_checkpoint=checkpoint, mem_agent=SETTINGS | settings,
-                                   vllm_router_ip="127.0.0.1", vllm_router_port=router.port, **dict(host))
+                                   vllm_router_ip="127.0.0.1", vllm_router_port=router.port)
             try:
                 await asyncio.gather(*(rollout.generate(args, s, {"temperature": 1.0}, evaluation) for s in samples))
                 for one in samples:
@@ -63,12 +63,7 @@ def run(checkpoint, *samples, router=None, evaluation=False, host=(), **settings
                 await close_clients()
             return args
 
-    args = asyncio.run(main())
-    return router, args
-
-
-def shown(router):
-    return [make_tokenizer().decode(request["token_ids"]) for request in router.requests]
+    return router, asyncio.run(main())
 
 
 CHAT = (
@@ -83,16 +78,18 @@ def test_a_conversation_is_asked_and_scored(checkpoint, task, prefix, evaluation
     done = sample([*ROW, *prefix])
     before = [dict(message) for message in done.prompt]
     router, args = run(checkpoint, done, TASK=task, evaluation=evaluation)
-    assert shown(router) == [CHAT + "So " * bool(prefix)] and done.response == RIGHT
+    (request,) = router.requests
+    assert make_tokenizer().decode(request["token_ids"]) == CHAT + "So " * bool(prefix) and done.response == RIGHT
     assert done.reward == pytest.approx(1.0 + 0.1 * bool(prefix)) and done.prompt == before
     data = custom_convert(args, [done])
     (tokens,), (length,) = data["tokens"], data["response_lengths"]
     assert tokens == [*router.requests[0]["token_ids"], *encode(RIGHT)] and length == len(encode(RIGHT))
 
 
-LONG = {"role": "user", "content": "why " * 600}
 @pytest.mark.parametrize("prompt,failure", [
-    (ROW[:1], "no_question"), ([ROW[1], ROW[0], ROW[3]], "bad_messages"), ([LONG], "long_question"),
+    (ROW[:1], "no_question"), ([ROW[1], ROW[0], ROW[3]], "bad_messages"),
+    ([{"role": "user", "content": "why " * 600}], "long_question"),
+    ([{"role": "boss", "content": "x"}], "bad_messages"),
 ])
 def test_rows_that_are_no_conversation_or_too_long_fail_alone(checkpoint, prompt, failure):
     bad, good = sample(prompt), sample(ROW, index=1)
@@ -101,10 +98,8 @@ def test_rows_that_are_no_conversation_or_too_long_fail_alone(checkpoint, prompt
     assert good.status is Sample.Status.COMPLETED and len(router.requests) == 1
 
 
-def test_messages_out_of_parquet_are_those_of_json_lines():
+@pytest.mark.parametrize("kind", [lambda messages: np.array(messages, dtype=object), tuple, list])
+def test_messages_out_of_parquet_are_those_of_json_lines(kind):
     """pandas gives an array of dicts, the hosts' reader a list, others a tuple."""
-    messages = [{"role": "user", "content": "Rank."}, {"role": "assistant", "content": "<think>"}]
-    for prompt in (np.array(messages, dtype=object), tuple(messages), messages):
-        sample = Sample(prompt=prompt, metadata={})
-        assert question_of(sample) == "Rank." and reply_form(sample) == ("<think>", 0)
-        assert messages_before(sample) == ()
+    read = Sample(prompt=kind([{"role": "user", "content": "Rank."}, {"role": "assistant", "content": "<think>"}]))
+    assert (question_of(read), reply_form(read), messages_before(read)) == ("Rank.", ("<think>", 0), ())

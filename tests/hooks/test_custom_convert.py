@@ -1,18 +1,23 @@
-"""The converter keeps every trajectory, weighs each once, and fits the hosts' schedule."""
+"""The converter keeps every trajectory, weighs each once, and fits the hosts' schedule; its two advantages."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from mem_agent.custom_convert import ConvertError, custom_convert, row_counts
+from mem_agent.custom_convert import (
+    COLUMNS,
+    ConvertError,
+    custom_convert,
+    group_advantages,
+    row_counts,
+    turn_advantages,
+)
 from mem_agent.hooks.sample import Sample
 from mem_agent.tests.helpers import samples
 from mem_agent.tests.helpers.samples import turns_of
-
-KEYS = {"tokens", "response_lengths", "rewards", "raw_reward", "truncated", "sample_indices", "loss_masks",
-        "rollout_ids", "rollout_mask_sums", "rollout_log_probs"}
 
 
 def trajectory(index, group=0, reward=1.0, lengths=(3, 2), status="completed", **fields):
@@ -25,7 +30,7 @@ def convert(batch, settings=(), **args):
 
 def test_worked_example_of_the_docstring():
     data = convert([trajectory(7, reward=1.0, lengths=(3, 2)), trajectory(8, reward=0.0, lengths=(2,))])
-    assert set(data) == KEYS
+    assert set(data) == set(COLUMNS)
     assert data["rollout_ids"] == [7, 7, 8]
     assert data["rewards"] == [0.5, 0.5, -0.5]
     assert data["rollout_mask_sums"] == [5, 5, 2]
@@ -51,21 +56,15 @@ def test_rows_of_each_step_are_padded_to_the_data_parallel_size():
     assert data["rollout_mask_sums"][:4] == [2, 4, 4, 4]
 
 
-def counted(batch, settings=(), **args):
-    return row_counts(SimpleNamespace(mem_agent=dict(settings), **args), batch)
-
-
-def test_contract_call_with_attribute_less_args():
-    """The hosts' own contract test: no args, two batch of another generate hook, no group, no log-probs."""
-    batch = [Sample(index=i, reward=0.5, tokens=[i, i + 1], response_length=2, loss_mask=[1, 1],
-                      status=Sample.Status.COMPLETED) for i in range(2)]
-    data = custom_convert(type("Args", (), {})(), batch)
-    assert KEYS - {"rollout_log_probs"} == set(data)
-
-
 def of_other_hook(index=7, **fields):
     given = {"reward": 0.5, "tokens": [1, 2], "response_length": 1, "rollout_log_probs": [-0.1], **fields}
     return Sample(index=index, status=Sample.Status.COMPLETED, **given)
+
+
+def test_samples_of_another_hook_without_log_probs_under_args_without_attributes():
+    """The hosts' own contract test."""
+    batch = [of_other_hook(i, tokens=[i, i + 1], rollout_log_probs=None) for i in range(2)]
+    assert set(custom_convert(type("Args", (), {})(), batch)) == set(COLUMNS) - {"rollout_log_probs"}
 
 
 @pytest.mark.parametrize("samples", [
@@ -89,16 +88,51 @@ def test_a_sample_of_another_hook_that_cannot_be_a_row_is_named(samples):
 def test_every_trajectory_survives_and_weighs_once(rows, dp, step, std):
     assume({"completed", "truncated"} & {status for *_, status in rows})  # else the run ends
     batch = [trajectory(i, g, r, tuple(n), s) for i, (g, r, n, s) in enumerate(rows)]
-    data = convert(batch, {"ADV_STD": std}, data_parallel_size=dp, global_batch_size=step)
-    assert counted(batch, data_parallel_size=dp, global_batch_size=step)["rows"] == len(data["tokens"])
+    args = {"data_parallel_size": dp, "global_batch_size": step}
+    data = convert(batch, {"ADV_STD": std}, **args)
+    assert row_counts(SimpleNamespace(mem_agent={}, **args), batch)["rows"] == len(data["tokens"])
     assert list(dict.fromkeys(data["rollout_ids"])) == list(range(len(batch)))
-    for i, sample in enumerate(batch):
+    for i, (_, _, lengths, status) in enumerate(rows):
         mine = [k for k, rid in enumerate(data["rollout_ids"]) if rid == i]
         trained = sum(sum(data["loss_masks"][k]) for k in mine)
         assert {data["rollout_mask_sums"][k] for k in mine} == {trained}
-        usable = sample.status.value in ("completed", "truncated")
-        assert trained == (sum(len(t["log_probs"]) for t in sample.train_metadata["turns"]) if usable else 0)
+        assert trained == (sum(lengths) if status in ("completed", "truncated") else 0)
         assert len({data["rewards"][k] for k in mine if sum(data["loss_masks"][k])}) <= 1
     for first in range(0, len(batch), step):
         ids = set(range(first, min(first + step, len(batch))))
         assert sum(rid in ids for rid in data["rollout_ids"]) % dp == 0
+
+
+# --- advantages -----------------------------------------------------------------------------------------------------
+
+GOLDEN = [
+    ([1, 0, None, 1], "aaaa", False, [1 / 3, -2 / 3, 0, 1 / 3]),
+    ([1, 0, 0, 0], "abba", False, [0.5, 0, 0, -0.5]),
+    ([1], "a", True, [0]),
+    # mean 1/2, unbiased std sqrt(2 * 1/4 / 1) = sqrt(1/2)
+    ([1, 0], "aa", True, [0.5 / (math.sqrt(0.5) + 1e-6), -0.5 / (math.sqrt(0.5) + 1e-6)]),
+    ([2, 2, 2], "aaa", True, [0, 0, 0]),
+    ([None, None], "aa", True, [0, 0]),
+]
+
+
+@pytest.mark.parametrize(("rewards", "groups", "std", "expected"), GOLDEN)
+def test_group_advantages(rewards, groups, std, expected):
+    assert group_advantages(rewards, groups, std) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("alpha", "weight", "expected"), [
+    (0.8, 1.0, [[0.8 * 0.5 + 0.2 * 0.5, 0.8 * 0.5], [-0.8 * 0.5 - 0.2 * 0.5, -0.8 * 0.5]]),
+    (0.8, 2.0, [[0.6, 0.4], [-0.6, -0.4]]),
+    (0.0, 1.0, [[0.5, 0.0], [-0.5, 0.0]]),
+    (1.0, 1.0, [[0.5, 0.5], [-0.5, -0.5]]),
+])
+def test_the_worked_example_of_turns(alpha, weight, expected):
+    mixed = turn_advantages([0.5, -0.5], [[2, 1], [1, 1]], "aa", alpha, weight)
+    assert mixed == [pytest.approx(row) for row in expected]
+
+
+def test_statistics_of_turns_are_of_one_group_and_one_turn():
+    # Turn 1 of group a: 2, 1 (mean 3/2); turn 2 of group a: 4 alone; group b alone; the last has none.
+    mixed = turn_advantages([0.0] * 4, [[2, 4], [1], [9, 9], None], "aaba", 0.0)
+    assert mixed == [[0.5, 0.0], [-0.5], [0.0, 0.0], None]

@@ -53,7 +53,7 @@ def test_the_hosts_parsers_accept_what_the_launcher_makes(host):
 
 
 def test_the_host_leaves_the_reference_in_place_of_the_policy_where_gpus_are_not_shared(host):
-    """Once upstream brings the policy back in any case, ``hooks/host_fixes.py`` and its flag can go."""
+    """Once upstream brings the policy back in any case, ``keep_policy`` and its flag can go."""
     source = host.root() / host.name / "backends" / "megatron_utils" / "actor.py"
     nodes = list(ast.walk(ast.parse(source.read_text())))
     (init,) = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "init"]

@@ -3,6 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 
+import numpy as np
 import orjson
 import pytest
 
@@ -11,7 +12,6 @@ from mem_agent.config import Config, ConfigError
 from mem_agent.custom_convert import custom_convert
 from mem_agent.hooks import rewards
 from mem_agent.hooks.host import HostArgs
-from mem_agent.hooks.plugins import check_plugins
 from mem_agent.hooks.sample import Record
 from mem_agent.rewards.reward import Reward
 from mem_agent.tests.helpers.samples import trajectory, turns_of
@@ -51,7 +51,7 @@ class Judged(Reward):
 
     async def parts(self, answer):
         assert answer.accuracy == answer.parts["answer"]
-        return {**answer.parts, "length": __import__("numpy").float32(len(answer.reply)), "golds": len(answer.golds)}
+        return {**answer.parts, "length": np.float32(len(answer.reply)), "golds": len(answer.golds)}
 
 
 @pytest.fixture(autouse=True)
@@ -60,18 +60,18 @@ def fresh():
 
 
 def args(tmp_path, kind=Novel, **settings):
-    own = {"REWARD": f"{__name__}:{kind.__name__}"} if kind else {}
-    return SimpleNamespace(mem_agent={**own, "SAVE_INTERVAL": 4, **settings}, save=str(tmp_path / "run"))
+    given = {"REWARD": f"{__name__}:{kind.__name__}", "SAVE_INTERVAL": 4, **settings}
+    return SimpleNamespace(mem_agent=given, save=str(tmp_path / "run"))
 
 
-def answers(*replies, **fields):
+def answers(*replies):
     """Finished trajectories with these replies, two of a group; the task gave 1 for what begins with ``red``."""
     samples = []
     for number, reply in enumerate(replies):
         worth = float(reply.startswith("red"))
         record = {"reward_parts": {"answer": worth}, "accuracy": worth}
         samples.append(trajectory(turns_of([2, 2]), counts=COUNTS, reward=worth, record=record, response=reply,
-                                  prompt=f"{number // 2}?", index=number, group_index=number // 2, **fields))
+                                  prompt=f"{number // 2}?", index=number, group_index=number // 2))
     return samples
 
 
@@ -83,14 +83,6 @@ def log(run, samples, number=0):
 
 def parts(samples):
     return [dict(Record.of(sample).reward_parts) for sample in samples]
-
-
-def novel(run, samples, number):
-    log(run, samples, number)
-    return [part["novel"] for part in parts(samples)]
-
-
-# --- parts ----------------------------------------------------------------------------------------------------------
 
 
 def test_parts_are_added_logged_one_by_one_and_trained(tmp_path):
@@ -114,18 +106,17 @@ def test_a_rollout_is_scored_exactly_once_whoever_comes_first(calls, tmp_path):
     assert [s.reward for s in samples] == [1.5, 0.5]
 
 
-def scored(run, **fields):
-    done = trajectory(turns_of([2]), counts=COUNTS, reward=None, response="\\boxed{red}", prompt="q?",
-                      metadata={"ground_truth": ["red", "blue"]}, **fields)
-    done.reward = asyncio.run(rollout.reward_func(run, done))
-    return done
-
-
 def test_parts_of_one_answer_replace_the_tasks_and_evaluation_has_none(tmp_path):
-    done = scored(args(tmp_path, Judged))
+    def scored(**fields):
+        done = trajectory(turns_of([2]), counts=COUNTS, reward=None, response="\\boxed{red}", prompt="q?",
+                          metadata={"ground_truth": ["red", "blue"]}, **fields)
+        done.reward = asyncio.run(rollout.reward_func(args(tmp_path, Judged), done))
+        return done
+
+    done = scored()
     assert parts([done]) == [{"answer": 1.0, "length": 11.0, "golds": 2.0}] and done.reward == 14.0
     orjson.dumps(parts([done]))  # plain numbers, as the journal writes them
-    assert scored(args(tmp_path, Judged), record={"evaluation": True}).reward == 1.0
+    assert scored(record={"evaluation": True}).reward == 1.0
 
 
 # --- state ----------------------------------------------------------------------------------------------------------
@@ -144,56 +135,36 @@ def test_a_killed_run_gives_the_rewards_of_an_unbroken_one(killed, prepares, tmp
         if number in killed:
             rewards.RUNS.clear()  # as in a fresh process
         if prepares:
-            rewards.prepare(HostArgs.of(args(tmp_path)), number)
+            rewards.prepare(HostArgs(args(tmp_path)), number)
         samples = answers(*replies)
-        given.append(novel(args(tmp_path), samples, number))
+        log(args(tmp_path), samples, number)
+        given.append([part["novel"] for part in parts(samples)])
         custom_convert(args(tmp_path), samples)
     assert given == UNBROKEN
 
 
-def play(tmp_path, first, last, checkpoints=()):
-    for number in range(first, last + 1):
+@pytest.mark.parametrize(("checkpoints", "kept"), [((7,), [7, 8, 9, 10]), ((3, 6), [3, 6, 8, 9, 10])])
+def test_the_newest_states_and_those_of_checkpoints_stay(tmp_path, checkpoints, kept):
+    for number in range(11):
         log(args(tmp_path), answers("red"), number)
         if number in checkpoints:
             (tmp_path / "run" / f"iter_{number:07d}").mkdir()
-    return sorted(int(folder.name) for folder in (tmp_path / "run" / "reward_state").glob("[0-9]*"))
+    assert sorted(int(folder.name) for folder in (tmp_path / "run" / "reward_state").glob("[0-9]*")) == kept
 
 
-@pytest.mark.parametrize(("checkpoints", "kept"), [
-    ((7,), [7, 8, 9, 10]), ((3, 6), [3, 6, 8, 9, 10]),
-])
-def test_the_newest_states_and_those_of_checkpoints_stay(tmp_path, checkpoints, kept):
-    assert play(tmp_path, 0, 10, checkpoints) == kept
+def test_a_state_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="reward_state/0000004"):
+        rewards.prepare(HostArgs(args(tmp_path)), 5)
 
 
-# --- MEM_IR on top of REWARD ----------------------------------------------------------------------------------------
+# --- settings -------------------------------------------------------------------------------------------------------
 
 KNN = {"MEM_IR": "knn+", "MEM_IR_ARGS": "warmup=0 model=hashing"}
-FOURS = [("red as a rose", "blue", "green", "grey"), ("red", "blue ink", "red too", "grey"),
-         ("red rose", "pink", "reddish", "blue"), ("red as a rose", "grey", "green", "blue")]
-
-
-def test_both_states_are_saved_and_a_killed_run_goes_on(tmp_path):
-    given = {}
-    for name in ("unbroken", "killed"):
-        rewards.RUNS.clear()
-        given[name] = []
-        for number, replies in enumerate(FOURS):
-            if name == "killed":
-                rewards.RUNS.clear()  # as in a fresh process
-            samples = answers(*replies)
-            log(args(tmp_path / name, Novel, **KNN), samples, number)
-            given[name] += parts(samples)
-    assert given["unbroken"] == given["killed"]
-    folder = tmp_path / "killed" / "run" / "reward_state" / "0000003"
-    assert (folder / "reward" / "seen").is_file() and len(list((folder / "added").iterdir())) == 1
-
 
 @pytest.mark.parametrize(("settings", "named"), [
-    ({"MEM_IR": "knm"}, "MEM_IR='knm'"), ({"MEM_IR_ARGS": "k=3"}, "MEM_IR_ARGS"),
-    (KNN | {"MEM_IR_ARGS": "model=./no-such-folder"}, "no-such-folder"), (KNN | {"MEM_IR_ARGS": "k=0"}, "k='0'"),
-    ({"REWARD_ARGS": "overlong_buffer=-1"}, "buffer"),
+    ({"MEM_IR": "knm"}, "MEM_IR='knm'"), (KNN | {"MEM_IR_ARGS": "model=./no-such-folder"}, "no-such-folder"),
+    (KNN | {"MEM_IR_ARGS": "k=0"}, "k='0'"), ({"REWARD_ARGS": "overlong_buffer=-1"}, "buffer"),
 ])
 def test_settings_that_cannot_work_are_refused_before_anything_starts(settings, named):
     with pytest.raises(ConfigError, match=named):
-        check_plugins(Config.from_mapping(settings))
+        rewards.check_plugins(Config.from_mapping(settings))

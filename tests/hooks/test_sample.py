@@ -1,32 +1,22 @@
 """A trajectory as data: what is written is read back, and what is not ours is no record."""
 
-
 import pytest
 
 from mem_agent.agents.records import FailureKind, Outcome, StopReason, Trajectory, Turn, TurnKind
-from mem_agent.hooks.sample import (
-    Record,
-    Sample,
-    write_failure,
-    write_record,
-)
+from mem_agent.hooks.sample import Record, Sample, write_failure, write_record
 from mem_agent.tests.helpers.samples import foreign, trajectory, turns_of
 
-FOREIGN = [None, {}, {"turns": []}, {"turns": [], "memories": [], "outcome": "completed"}, {"steps": 3}]
 
-
-@pytest.mark.parametrize("metadata", FOREIGN, ids=str)
+@pytest.mark.parametrize("metadata", [
+    None, {}, {"turns": []}, {"turns": [], "memories": [], "outcome": "completed"}, {"steps": 3}], ids=str)
 def test_a_sample_of_another_hook_has_no_record(metadata):
     assert Record.of(foreign(train_metadata=metadata)) is None
 
 
 def test_a_turn_is_its_prompt_and_its_reply():
-    asked = Turn(TurnKind.FINAL, [1, 2, 3], [7, 8], [-0.1, -0.2], StopReason.STOP, "v1", 2)
-    run = Trajectory((asked,), Outcome.COMPLETED, "yes", counts={"turns": 1})
-    record = Record.of_trajectory(run, task="qa", rewards=[{"gain": 1.0}])
-    (turn,) = record.turns
-    assert (turn.tokens, turn.prompt_tokens, turn.response_length) == ([1, 2, 3, 7, 8], 3, 2)
-    assert record.state_totals == [1.0] and Record.of_trajectory(run).state_totals is None
+    asked = Turn(TurnKind.FINAL, [1, 2, 3, 7, 8], 3, [-0.1, -0.2], StopReason.STOP, "v1", 2)
+    record = Record.of_trajectory(Trajectory((asked,), Outcome.COMPLETED, "yes"), rewards=[{"gain": 1.0}])
+    assert (asked.prompt_ids, asked.response_ids) == ([1, 2, 3], [7, 8]) and record.state_totals == [1.0]
     done = write_record(Sample(), record, "yes", ["v1"])
     assert done.status is Sample.Status.COMPLETED and done.loss_mask == [1, 1] and done.reward is None
     assert done.response == "yes" and done.weight_versions == ["v1"] and Record.of(done) == record

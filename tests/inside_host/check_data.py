@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mem_agent.config import Config
-from mem_agent.hooks.task_row import question_of
+from mem_agent.hooks.reader import question_of
 from mem_agent.launch.arguments import prompt_file
 from mem_agent.launch.launch import join_shards
 from mem_agent.memsifter.rl_data import SCHEMA
@@ -24,14 +24,10 @@ from mem_agent.tests.inside_host.host import (
 )
 
 
-def source(folder, *flags, inline=True, slice_=""):
-    path = training_file(folder, 5, inline)
-    return DataSource(parse(folder, FakeRouter(port=1), "--prompt-data", f"{path}{slice_}", *flags))
-
-
 @pytest.mark.parametrize("inline", [True, False], ids=["context", "context_id"])
 def test_rows_arrive_whole(tmp_path, inline):
-    groups = source(tmp_path, inline=inline).get_samples(5)
+    path = training_file(tmp_path, 5, inline)
+    groups = DataSource(parse(tmp_path, FakeRouter(port=1), "--prompt-data", str(path))).get_samples(5)
     assert questions_of(groups) == [0, 1, 2, 3, 4]
     for number, group in enumerate(groups):
         assert [s.index for s in group] == [2 * number, 2 * number + 1]

@@ -51,24 +51,3 @@ def test_rollouts_in_a_row_with_interrupted_trajectories(tmp_path):
     assert sorted(drawn) == sorted(finished | set(requeued)) and not finished & set(requeued)
     if host.NAME == "slime":  # vime throws away what finishes beyond a rollout's size
         assert sorted(numbers) == sorted(finished)
-
-
-def test_a_requeued_group_is_read_to_the_end_and_its_finished_ones_stay(tmp_path):
-    router = FakeRouter(default=Library({1: interrupted}))
-    path = training_file(tmp_path, 2)
-    with running_beside(router):
-        args = parse(tmp_path, router, "--prompt-data", str(path))
-        source = host.DataSource(args)
-        group = source.get_samples(2)[1]
-        state = host.loop.GenerateState(args)
-        run = module("utils.async_utils").run
-        first = run(host.loop.generate_and_rm_group(args, group, dict(state.sampling_params)))
-        assert sorted(s.status.value for s in first) == ["aborted", "completed"]
-        kept = {s.index: (s.reward, s.train_metadata) for s in first if s.status.value == "completed"}
-        source.add_samples([first])
-        again = source.get_samples(1)[0]
-        second = run(host.loop.generate_and_rm_group(args, again, dict(state.sampling_params)))
-    assert [s.status.value for s in second] == ["completed"] * 2
-    assert not any(s.remove_sample for s in second) and sorted(s.reward for s in second) == [0.0, 1.0]
-    assert all(len(s.train_metadata["turns"]) == 3 for s in second)
-    assert all((s.reward, s.train_metadata) == kept.get(s.index, (s.reward, s.train_metadata)) for s in second)

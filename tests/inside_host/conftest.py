@@ -3,7 +3,7 @@
 import pytest
 
 from mem_agent.rollout_client import close_clients
-from mem_agent.tests.inside_host.host import http_utils, module
+from mem_agent.tests.inside_host.host import NAME, http_utils, module
 
 
 @pytest.fixture(autouse=True)
@@ -17,3 +17,12 @@ async def _close():
     if http_utils._http_client is not None:
         await http_utils._http_client.aclose()
         http_utils._http_client = None
+
+
+@pytest.fixture
+def logged(monkeypatch):
+    """Every dict that the host would send to its trackers."""
+    metrics = []
+    place = "observability.logging_utils" if NAME == "slime" else "utils.logging_utils"
+    monkeypatch.setattr(module(place), "log", lambda args, values, step_key: metrics.append(values))
+    return metrics

@@ -18,7 +18,7 @@ from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config
 from mem_agent.data.training_file import DataSource
 from mem_agent.evaluation.questions import load_questions
-from mem_agent.hooks.task_row import question_of
+from mem_agent.hooks.reader import question_of
 from mem_agent.pocket import warmup
 from mem_agent.pocket.prepare import LENGTHS, prepare, train_rows
 from mem_agent.pocket.task import (

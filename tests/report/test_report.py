@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from mem_agent.evaluation.results import read_results
 from mem_agent.evaluation.summary import summarise
+from mem_agent.hooks.traces import Trace, TraceTurn
 from mem_agent.memsifter.table import FILE, SifterScores, sifter_scores, write_scores
 from mem_agent.report import plots
 from mem_agent.report.__main__ import main, make_report
@@ -41,7 +42,6 @@ from mem_agent.tests.helpers.fake_results import write_run
 from mem_agent.tests.helpers.fake_run import write_training_run
 from mem_agent.tests.helpers.sifter_files import small_results
 from mem_agent.tests.helpers.traces import write
-from mem_agent.traces.trace import Trace, TraceTurn
 
 HOSTILE = "</script><script>alert(1)</script><!--" * 20
 

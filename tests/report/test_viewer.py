@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mem_agent.hooks.traces import Trace, TraceDocument, TraceTurn
 from mem_agent.report.viewer.facts import changes_of, events_of, facts_of, gold_spans, holds
 from mem_agent.report.viewer.groups import Place, Sibling, groups_of, log_probs_of, natural
 from mem_agent.report.viewer.page import main as view
@@ -27,7 +28,6 @@ from mem_agent.tests.helpers.traces import (
     write_small_results,
     write_small_run,
 )
-from mem_agent.traces.trace import Trace, TraceDocument, TraceTurn
 
 # --- facts ----------------------------------------------------------------------------------------------------------
 

@@ -3,8 +3,8 @@ r"""``TASK=gsm8k``, ``math`` and ``countdown``: what a reply earns and measures,
 import pytest
 
 from mem_agent.config import Config
+from mem_agent.hooks.reader import task_of
 from mem_agent.hooks.sample import Sample
-from mem_agent.hooks.task_row import task_of
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tasks import TaskRow, load_task
 

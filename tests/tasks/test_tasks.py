@@ -7,9 +7,9 @@ import pytest
 
 from mem_agent import rollout
 from mem_agent.config import Config, ConfigError
-from mem_agent.hooks.plugins import check_plugins
+from mem_agent.hooks.reader import row_of
+from mem_agent.hooks.rewards import check_plugins
 from mem_agent.hooks.sample import Record, Sample
-from mem_agent.hooks.task_row import row_of
 from mem_agent.tasks import TASKS, TaskRow, load_task
 from mem_agent.tests.helpers.samples import foreign, trajectory, turns_of
 

@@ -15,6 +15,7 @@ import pytest
 from mem_agent import rollout_client
 from mem_agent.config import Config, ConfigError
 from mem_agent.data.training_file import TrainingRow
+from mem_agent.hooks import rewards
 from mem_agent.hooks.sample import AllFailed, Sample
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside, vllm_answer
@@ -202,6 +203,7 @@ def test_a_reward_whose_state_is_gone_ends_the_run_before_it_samples(tmp_path, m
     with rollouts_of(fleet, tmp_path, monkeypatch, **settings) as source:
         source.rollout(0, 0)
         asked = len(fleet.router.requests)
+        rewards.RUNS.clear()  # as in a fresh process
         with pytest.raises(ConfigError, match="before rollout 7 is not there"):
             source.rollout(7, 0)
     assert len(fleet.router.requests) == asked == 32

@@ -1,24 +1,10 @@
-"""Intervals of a rollout's mean, best@k and pass@k, by hand and by counting draws."""
+"""best@k and pass@k, by hand and by counting draws."""
 
 from itertools import combinations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from mem_agent.hooks.metrics import expected_best, half_width, pass_at, pass_sizes
-
-FOURS = st.lists(st.lists(st.floats(-1, 1), min_size=4, max_size=4), min_size=2, max_size=40)
-
-
-def test_the_interval_is_of_groups():
-    assert half_width([[0, 1], [1, 1]]) == pytest.approx(12.706 * 0.25)
-    assert half_width([[0.0, 1.0]]) is None
-
-
-@given(FOURS, st.integers(2, 5))
-def test_more_trajectories_that_say_the_same_make_nothing_surer(groups, times):
-    assert half_width([group * times for group in groups]) == pytest.approx(half_width(groups), abs=1e-9)
+from mem_agent.evaluation.statistics import expected_best, pass_at, pass_sizes
 
 
 @pytest.mark.parametrize(("values", "expected"), [

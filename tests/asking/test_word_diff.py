@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mem_agent.traces.word_diff import Change, marked, shortened, word_diff
+from mem_agent.asking.word_diff import Change, marked, shortened, word_diff
 
 TEXT = st.text("ab ,\n東京")
 
