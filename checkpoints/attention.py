@@ -35,7 +35,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from megatron.core.packed_seq_params import PackedSeqParams
-from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
@@ -45,22 +44,14 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 class SDPACoreAttention(MegatronModule):
     """Causal grouped-query attention without dropout; the constructor is that of mcore's DotProductAttention."""
 
-    def __init__(
-        self, config: TransformerConfig, layer_number: int, attn_mask_type: AttnMaskType, attention_type: str,
-        softmax_scale: float | None = None, **_: Any,
-    ) -> None:
+    def __init__(self, config: TransformerConfig, *_: Any, softmax_scale: float | None = None, **__: Any) -> None:
         super().__init__(config=config)
-        assert attn_mask_type == AttnMaskType.causal and config.attention_dropout == 0.0
         self.softmax_scale = softmax_scale
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
-        attn_mask_type: AttnMaskType | None = None, attention_bias: Tensor | None = None,
-        packed_seq_params: PackedSeqParams | None = None,
+        self, query: Tensor, key: Tensor, value: Tensor, *_: Any, packed_seq_params: PackedSeqParams, **__: Any
     ) -> Tensor:
-        assert attention_mask is None and attention_bias is None, "the mask is causal, nothing else"
         params = packed_seq_params
-        assert params is not None, "padded batches are not supported, only packs"
         if not isinstance(params, TreeSeqParams):
             # One call per sequence: a block-diagonal mask over the pack would cost the square of its length.
             calls = [AttentionCall(tokens) for tokens in params.cu_seqlens_q.diff().tolist()]
@@ -91,25 +82,18 @@ def attention_calls(end: Sequence[int], dense: int = DENSE) -> list[AttentionCal
         first, stop, ancestors = spans.pop()
         if first == stop:
             continue
-        after = _joined(end, first, stop, dense)
+        after = end[first]  # of the subtree, or of several that are small together
+        while after < stop and end[after] - first <= dense:
+            after = end[after]
         spans.append((after, stop, ancestors))
         run = first
         while after - first > dense and run < after and end[run] == after:
             run += 1
-        if run in (first, after):  # small, or without a branch
-            calls.append(AttentionCall(after - first, ancestors))
-        else:
-            calls.append(AttentionCall(run - first, ancestors))
-            spans.append((run, after, (*ancestors, len(calls) - 1)))
+        if run == first:  # small
+            run = after
+        calls.append(AttentionCall(run - first, ancestors))
+        spans.append((run, after, (*ancestors, len(calls) - 1)))
     return calls
-
-
-def _joined(end: Sequence[int], first: int, stop: int, dense: int) -> int:
-    """The end of the subtree at ``first``, or of several from there on that are at most ``dense`` tokens together."""
-    after = end[first]
-    while after < stop and end[after] - first <= dense:
-        after = end[after]
-    return after
 
 
 @dataclass
@@ -168,16 +152,17 @@ def _seen(pieces: Sequence[Tensor], number: int, call: AttentionCall) -> Tensor:
 
 
 def _masks(end: Tensor, calls: Sequence[AttentionCall]) -> list[Tensor | None]:
-    starts = [0, *torch.tensor([call.tokens for call in calls]).cumsum(0).tolist()]
     masks: list[Tensor | None] = []
-    for start, call in zip(starts, calls, strict=False):
+    start = 0
+    for call in calls:
         stop = start + call.tokens
-        if not call.ancestors and bool((end[start:stop] == stop).all()):
-            masks.append(None)
-            continue
         own = torch.arange(start, stop)
-        before = sum(calls[i].tokens for i in call.ancestors)
-        masks.append(F.pad(visible(end, own[:, None], own[None]), (before, 0), value=True))
+        if call.ancestors or bool((end[own] != stop).any()):
+            before = sum(calls[i].tokens for i in call.ancestors)
+            masks.append(F.pad(visible(end, own[:, None], own[None]), (before, 0), value=True))
+        else:
+            masks.append(None)
+        start = stop
     return masks
 
 

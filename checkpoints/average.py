@@ -5,9 +5,9 @@
     mem-agent average --inputs A B C --output OUT [--force]
 
 The mean is taken in float32 and cast back to the number format of the inputs; configuration, tokenizer and settings of
-the agent are the first input's. The inputs must agree in their ``config.json`` and in names, shapes and number formats
-of their tensors. Tensors are read one at a time and written shard by shard, so memory stays near one shard, however
-many inputs there are. The output appears only when it is complete.
+the agent are the first input's. The inputs must agree in names, shapes and number formats of their tensors, which are
+read one at a time and written shard by shard: memory stays near one shard, however many inputs there are. The output
+appears only when it is complete.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from pathlib import Path
 
 import torch
 
+from ..config import SETTINGS_FILE
 from ..system.cli import one_line_errors, run_main
 from .folders import CheckpointError
 from .hf_folder import HfTensors, first_difference, write_model
-from .hf_model import model_config, settings_files
+from .hf_model import PROMPTS_FILE
 from .model_card import CARD, card_of_mean
-
-_PROVENANCE = {"transformers_version": None, "_name_or_path": None}
-"""Which program or path made a config, not what the model is."""
 
 
 def average(inputs: Sequence[str | Path], output: str | Path, *, force: bool = False) -> None:
@@ -34,12 +32,9 @@ def average(inputs: Sequence[str | Path], output: str | Path, *, force: bool = F
     if len(set(folders)) < max(2, len(folders)):
         raise CheckpointError(f"to average, name at least 2 different folders, not {' '.join(map(str, inputs))}")
     models = [HfTensors(folder) for folder in folders]
-    first, *others = [
-        model_config(folder) | _PROVENANCE | {name: (shape, model.dtype(name)) for name, shape in model.shapes.items()}
-        for folder, model in zip(folders, models, strict=True)
-    ]
-    for folder, other in zip(folders[1:], others, strict=True):
-        if problem := first_difference(other, first):
+    tensors = [{name: (shape, model.dtype(name)) for name, shape in model.shapes.items()} for model in models]
+    for folder, found in zip(folders, tensors, strict=True):
+        if problem := first_difference(found, tensors[0]):
             raise CheckpointError(f"{folder} is not the model in {folders[0]}: {problem}")
 
     def mean(name: str) -> list[tuple[str, torch.Tensor]]:
@@ -50,9 +45,10 @@ def average(inputs: Sequence[str | Path], output: str | Path, *, force: bool = F
             raise CheckpointError(f"tensor {name} is not finite in one of the inputs; leave that one out")
         return [(name, (total / len(models)).to(models[0].dtype(name)))]
 
-    shapes = models[0].shapes
-    sizes = {name: torch.Size(shape).numel() * models[0].dtype(name).itemsize for name, shape in shapes.items()}
-    files = settings_files(folders[0]) | {CARD: card_of_mean(folders).encode()}
+    sizes = {name: torch.Size(shape).numel() * dtype.itemsize for name, (shape, dtype) in tensors[0].items()}
+    settings = [folders[0] / SETTINGS_FILE, folders[0] / PROMPTS_FILE]
+    files = {file.name: file.read_bytes() for file in settings if file.is_file()}
+    files[CARD] = card_of_mean(folders).encode()
     write_model(output, folders, sizes, mean, files, force=force)
 
 

@@ -27,9 +27,9 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.spec_utils import ModuleSpec
 from transformers import AutoConfig, PretrainedConfig
 
-from ..system.errors import reason_of
 from .attention import SDPACoreAttention
 from .hf_folder import UnsupportedModel, hf_shapes
+from .hf_model import model_config
 from .megatron_cpu import device, device_mode
 
 
@@ -88,34 +88,26 @@ _ONLY_ROPE: dict[str, dict[str, Any]] = {
 """What the local layer spec and megatron-core's rotary positions compute, by name in ``config.json``."""
 
 
-def _load_hf_config(hf_dir: str | Path) -> PretrainedConfig:
-    """The folder's model configuration, checked to be one that trains exactly here. Raises UnsupportedModel."""
-    try:
-        hf_config = AutoConfig.from_pretrained(hf_dir, trust_remote_code=False)
-    except Exception as error:  # transformers raises several unrelated types for a config it cannot take
-        raise UnsupportedModel(f"{hf_dir}/config.json: {reason_of(error)}") from error
-    if hf_config.model_type not in _BRIDGES:
-        raise UnsupportedModel(f"{hf_dir}: {hf_config.model_type} is not supported; use Qwen2, Qwen3 or Llama")
+def build_bridge(
+    hf_dir: str | Path, parallel_states: ParallelStates | None = None, *, dtype: torch.dtype = torch.float32
+) -> LocalBridge:
+    """The bridge for a Hugging Face folder; without ``parallel_states`` it maps whole, unsharded tensors.
+
+    Raises:
+        UnsupportedModel: it is no model that trains exactly here.
+    """
+    kind = model_config(Path(hf_dir)).get("model_type")
+    if kind not in _BRIDGES:
+        raise UnsupportedModel(f"{hf_dir}: {kind} is not supported; use Qwen2, Qwen3 or Llama")
+    hf_config: Any = AutoConfig.from_pretrained(hf_dir, trust_remote_code=False)
     found = vars(hf_config) | hf_config.rope_parameters
     wanted = _ONLY_ROPE.get(found["rope_type"], {"rope_type": "default"}) | _ONLY
     for name, value in wanted.items():
         if found.get(name, value) != value:
-            raise UnsupportedModel(f"{hf_dir}: {hf_config.model_type} with {name}={found[name]} is not supported")
+            raise UnsupportedModel(f"{hf_dir}: {kind} with {name}={found[name]} is not supported")
     if getattr(hf_config, "head_dim", None) is None:
         hf_config.head_dim = hf_config.hidden_size // hf_config.num_attention_heads
-    return hf_config
-
-
-def build_bridge(
-    hf_dir: str | Path, parallel_states: ParallelStates | None = None, *, dtype: torch.dtype = torch.float32
-) -> LocalBridge:
-    """The bridge for a Hugging Face folder; without ``parallel_states`` it maps whole, unsharded tensors."""
-    hf_config = _load_hf_config(hf_dir)
-    states = parallel_states or ParallelStates(vpp_size=None)
-    for name in ("num_attention_heads", "num_key_value_heads"):
-        if getattr(hf_config, name) % states.tp_size:
-            raise UnsupportedModel(f"{hf_dir}: TP={states.tp_size} does not divide its {name}")
-    bridge: LocalBridge = _BRIDGES[hf_config.model_type](hf_config, states, dtype)
+    bridge: LocalBridge = _BRIDGES[kind](hf_config, parallel_states or ParallelStates(vpp_size=None), dtype)
     return bridge
 
 
@@ -135,8 +127,7 @@ def expected_tensors(bridge: LocalBridge) -> dict[str, tuple[int, ...]]:
     """
     shapes = hf_shapes(bridge.hf_config)
     per_layer = [key for key in (*bridge._ATTENTION_MAPPING, *bridge._MLP_MAPPING) if "pre_mlp" not in key]
-    names = ["embedding.word_embeddings.weight", "decoder.final_layernorm.weight"]
-    names += [] if bridge.hf_config.tie_word_embeddings else ["output_layer.weight"]
+    names = ["embedding.word_embeddings.weight", "decoder.final_layernorm.weight", "output_layer.weight"]
     names += [f"decoder.layers.{i}.{key}" for i in range(bridge.config.num_layers) for key in per_layer]
     expected = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""Saving and resuming: torch_dist checkpoints in the layout of slime and vime.
+"""torch_dist checkpoints, in the layout of slime and vime: saving, resuming, and reading them tensor by tensor.
 
 ::
 
@@ -16,15 +16,25 @@ A damaged checkpoint is skipped with a warning; the run continues from the newes
 checkpoint before it is loaded, and all ranks follow its decision. A trainer has ``model`` and ``optimizer``, which are
 megatron-core's, ``bridge``, ``steps`` (optimizer steps taken) and ``lora_rank`` (0 where all weights are trained).
 Nothing in training draws random numbers that are not seeded by name, so no generator's state is kept.
+
+``ModelTensors`` needs no model, no process group and no GPU. Checkpoints stack all layers of a kind into one tensor,
+``decoder.layers.self_attention.linear_proj.weight [L, ...]``; others keep a tensor per layer. It shows both under one
+naming, ``decoder.layers.<i>.<parameter>``, and reads one layer at a time. A weight with an adapter (``lora.py``) is
+read merged.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import logging
 import pickle
 import queue
+import re
 import shutil
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +46,155 @@ from megatron.core.dist_checkpointing.mapping import ShardedObject
 from megatron.core.dist_checkpointing.strategies import filesystem_async
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.safe_globals import register_safe_globals
+from torch.distributed.checkpoint import FileSystemReader, LoadPlan
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex, TensorStorageMetadata
+from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
 from ..system.errors import reason_of
 from ..system.files import remove, write_atomically
-from . import megatron_cpu
 from .bridge import LocalBridge, expected_tensors
 from .folders import TRACKER, CheckpointError, DamagedCheckpoint, latest, newest_of_run, number_of, numbered, resolve
-from .torch_dist import PADDED, ModelTensors, check_zip, damage_named, stored_name
+from .hf_folder import first_difference
+from .lora import merged
+from .megatron_cpu import device_mode
 
 logger = logging.getLogger("mem_agent")
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+_NOT_MODEL = re.compile(r"optimizer|_extra_state|(^|\.)rng_state|opt_param_scheduler|rerun_state")
+_STACKED = re.compile(r"decoder\.layers\.(?!\d+\.)(.+)")
+PADDED = {"embedding.word_embeddings.weight", "output_layer.weight"}
+
+
+def stored_name(name: str) -> str:
+    """The uniform name of a parameter, also where the layer spec keeps the norms as modules of their own."""
+    name = name.replace(".input_layernorm.", ".self_attention.linear_qkv.layer_norm_")
+    return name.replace(".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_")
+
+
+# --- .metadata -------------------------------------------------------------------------------------------------------
+
+
+_DESCRIPTIONS = re.compile(
+    r"torch\.distributed\.checkpoint\.(metadata|filesystem|planner)\._?[A-Z]\w*"
+    r"|torch\.(Size|bool|b?float\d\w*|u?int\d+|complex\d+|serialization\._get_layout)"
+    r"|builtins\.(set|frozenset|list|dict|tuple|int|bool|slice)|collections\.(OrderedDict|defaultdict)"
+    r"|pathlib\.(_local\.)?PosixPath"
+)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads ``.metadata``. A pickle runs whatever it names, and megatron-core loads the same file unrestricted after
+    this pass, so only names that describe tensors are allowed. Megatron's own classes become blanks.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.startswith("megatron."):
+            return _Blank
+        if (module, name) == ("builtins", "getattr"):
+            return lambda kind, member: kind[member]  # an enum, as Python 3.11.0 to 3.11.3 pickles it
+        if not _DESCRIPTIONS.fullmatch(f"{module}.{name}"):
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which describes no tensor")
+        return super().find_class(module, name)
+
+
+class _Blank:
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+
+@contextlib.contextmanager
+def damage_named(folder: Path, file: str) -> Iterator[None]:
+    """Turn any error from reading a broken file into DamagedCheckpoint: KeyError, UnicodeDecodeError, ..."""
+    try:
+        yield
+    except (Exception, CheckpointException) as error:  # torch's is not an Exception
+        if isinstance(error, PermissionError | MemoryError | torch.OutOfMemoryError):
+            raise
+        raise DamagedCheckpoint(f"{folder}: the checkpoint is damaged: {file}: {reason_of(error)}") from error
+
+
+# --- tensors ---------------------------------------------------------------------------------------------------------
+
+
+class ModelTensors:
+    """The model's tensors in one checkpoint folder (the one with ``.metadata``), by uniform name."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """Raises DamagedCheckpoint where ``.metadata`` cannot be read."""
+        self._folder, self._reader = Path(folder), FileSystemReader(folder)
+        with damage_named(self._folder, ".metadata"):
+            with (self._folder / ".metadata").open("rb") as pickled:
+                self._metadata: Metadata = _Unpickler(pickled).load()
+            self._reader.set_up_storage_reader(self._metadata, is_coordinator=True)
+        self._sources: dict[str, tuple[str, int | None, tuple[int, ...]]] = {}
+        """Uniform name -> its key, its index into a stacked tensor (None: it is this one alone) and its shape."""
+        for key, entry in self._metadata.state_dict_metadata.items():
+            if not isinstance(entry, TensorStorageMetadata) or _NOT_MODEL.search(key):
+                continue
+            shape = tuple(entry.size)
+            if stacked := _STACKED.fullmatch(key):
+                for layer in range(shape[0]):
+                    uniform = stored_name(f"decoder.layers.{layer}.{stacked[1]}")
+                    self._sources[uniform] = (key, layer, shape[1:])
+            else:
+                self._sources[stored_name(key)] = (key, None, shape)
+        self.shapes = {name: shape for name, (_, _, shape) in self._sources.items() if ".lora." not in name}
+
+    def check_fit(self, expected: dict[str, tuple[int, ...]]) -> None:
+        """Raises CheckpointError where this is a checkpoint of another model. A padded vocabulary fits."""
+        found = dict(self.shapes)
+        for name in PADDED & found.keys() & expected.keys():
+            found[name] = (min(found[name][0], expected[name][0]), *found[name][1:])
+        if problem := first_difference(found, expected):
+            raise CheckpointError(
+                f"{self._folder} does not fit HF_CKPT (--hf): {problem}; name the model that was trained")
+
+    def read(self, name: str) -> torch.Tensor:
+        """A tensor of ``shapes``; where it has an adapter, merged in float32."""
+        tensor, module = self._read(name), name.removesuffix(".weight")
+        if f"{module}.lora.a" not in self._sources:
+            return tensor
+        return merged(tensor, self._read(f"{module}.lora.a"), self._read(f"{module}.lora.b"))
+
+    def _read(self, name: str) -> torch.Tensor:
+        key, layer, shape = self._sources[name]
+        stored: Any = self._metadata.state_dict_metadata[key]
+        offsets, sizes = [0] * len(stored.size), list(stored.size)
+        if layer is not None:
+            offsets[0], sizes[0] = layer, 1
+        chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
+        with damage_named(self._folder, key):
+            target = torch.zeros(sizes, dtype=stored.properties.dtype)
+            items = create_read_items_for_chunk_list(key, stored, [chunk])
+            self._reader.read_data(LoadPlan(items), _Into(target)).wait()
+        return target.view(shape)
+
+    def check_bytes(self) -> None:
+        """Read every byte, optimizer included, and verify the checksums, which torch does not. Raises
+        DamagedCheckpoint.
+        """
+        for info in self._metadata.storage_data.values():
+            with damage_named(self._folder, info.relative_path):
+                with (self._folder / info.relative_path).open("rb") as file:
+                    file.seek(info.offset)
+                    if wrong := zipfile.ZipFile(io.BytesIO(file.read(info.length))).testzip():
+                        raise zipfile.BadZipFile(f"wrong checksum for {wrong}")
+
+
+class _Into(DefaultLoadPlanner):
+    """Puts every piece that is read where it belongs in one tensor."""
+
+    def __init__(self, target: torch.Tensor) -> None:
+        super().__init__()
+        self._target = target
+
+    def lookup_tensor(self, index: MetadataIndex) -> torch.Tensor:
+        return self._target
 
 
 # --- saving ----------------------------------------------------------------------------------------------------------
@@ -68,7 +217,7 @@ def save(save_path: str | Path, iteration: int, trainer: Any, host_state: dict[s
         # One process writes and collects its own results: no need for mcore's queue in a spawned process, which
         # would run the caller's main module again.
         filesystem_async._results_queue = queue.Queue()
-        with megatron_cpu.device_mode():
+        with device_mode():
             # An optimizer that never stepped has nothing to save.
             state = _sharded_state(trainer, with_optimizer=bool(trainer.optimizer.state), loading=False)
             dist_checkpointing.save(
@@ -91,23 +240,18 @@ def save(save_path: str | Path, iteration: int, trainer: Any, host_state: dict[s
 
 def _publish(temporary: Path, final: Path) -> None:
     tracker = final.with_name(TRACKER)
-    if final.exists():  # the run resumed from an earlier checkpoint
-        if latest(final.parent) == final:  # damaged; the tracker must not name it while it is replaced
-            tracker.unlink()
-        remove(final)
+    if final.exists() and latest(final.parent) == final:  # damaged; the tracker must not name it while it is replaced
+        tracker.unlink()
+    remove(final)
     temporary.rename(final)
     write_atomically(tracker, str(number_of(final)).encode())
 
 
 def _cause(error: BaseException) -> str:
-    """The root cause's message, as one line."""
-    if isinstance(error, CheckpointException) and error.failures:
-        return _cause(next(iter(error.failures.values()))[0])
-    if error.__cause__ is not None:
-        return _cause(error.__cause__)
-    line = reason_of(error)
-    # torch's file writer hides the operating system's error behind its own.
-    return "a file was cut short (disk full, quota or size limit)" if "unexpected pos" in line else line
+    """What began it, as one line."""
+    if isinstance(error, CheckpointException):
+        error, _ = next(iter(error.failures.values()))
+    return _cause(error.__cause__) if error.__cause__ else reason_of(error)
 
 
 # --- loading ---------------------------------------------------------------------------------------------------------
@@ -130,22 +274,21 @@ def load(save_path: str | Path, trainer: Any) -> dict[str, Any]:
 
 def _load(folder: Path, trainer: Any) -> dict[str, Any]:
     """Raises DamagedCheckpoint, on all ranks, where a file is missing, cut or changed."""
-    common: Any = None
+    verdict: list[Any] = [None]
     if dist.get_rank() == 0:
         try:
-            common = _checked(folder, trainer)
+            verdict = [_checked(folder, trainer)]
         except CheckpointError as error:
-            common = error
-    verdict = [common]
+            verdict = [error]
     dist.broadcast_object_list(verdict, src=0)
-    common = verdict[0]
+    [common] = verdict
     if isinstance(common, CheckpointError):
         raise common
     state = _sharded_state(trainer, with_optimizer="optimizer" in common, loading=True)
     # Objects are stored as pickles, which megatron-core runs. Without FP8 they hold nothing.
     objects = {key: None for key, value in state["model"].items() if isinstance(value, ShardedObject)}
     state["model"] = {key: value for key, value in state["model"].items() if key not in objects}
-    with megatron_cpu.device_mode(), damage_named(folder, "metadata.json"):
+    with device_mode(), damage_named(folder, "metadata.json"):
         loaded = dist_checkpointing.load(state, str(folder))
     trainer.model.load_state_dict(loaded["model"] | objects)
     if "optimizer" in common:
@@ -153,15 +296,13 @@ def _load(folder: Path, trainer: Any) -> dict[str, Any]:
     else:
         trainer.optimizer.reload_model_params()  # master weights, where there are any
     trainer.steps = common["steps"]
-    host_state: dict[str, Any] = common["host_state"]
-    return host_state
+    return dict(common["host_state"])
 
 
 def _checked(folder: Path, trainer: Any) -> dict[str, Any]:
     """``common.pt``, after every file of the checkpoint was verified. Raises CheckpointError."""
     register_safe_globals()  # argparse.Namespace among them
     with damage_named(folder, "common.pt"):
-        check_zip(folder / "common.pt")
         try:
             common: dict[str, Any] = torch.load(folder / "common.pt", map_location="cpu", weights_only=True)
         except pickle.UnpicklingError:  # classes of another host

@@ -16,7 +16,6 @@ stays near one shard. The output appears only when it is complete, with the sett
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,14 +23,13 @@ import torch
 
 from ..config import SETTINGS_FILE
 from ..system.cli import one_line_errors, run_main
-from ..system.errors import MemAgentError
 from .average import average
 from .bridge import build_bridge, expected_tensors, to_hf
+from .checkpoint import ModelTensors
 from .folders import CheckpointError, number_of, numbered, resolve
 from .hf_folder import write_model
 from .hf_model import local_folder, settings_of_run
 from .model_card import CARD, add_push_arguments, card_of_run, push
-from .torch_dist import ModelTensors
 
 
 def convert(source: str | Path, hf_dir: str | Path, output: str | Path, *, force: bool = False) -> Path:
@@ -67,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.all and (args.output or args.push_to_hub):
         raise CheckpointError("SINGLE_ITER=all (--all) writes several folders: leave out OUTPUT (--output) and "
                               "PUSH_TO_HUB (--push-to-hub)")
-    run, hf_dir, failed = Path(args.input), local_folder(args.hf, weights=False), []
+    run, hf_dir = Path(args.input), local_folder(args.hf, weights=False)
     names = [f"iter_{int(name):07d}" if name.isdecimal() else name for name in args.average or [args.iteration]]
     sources = (numbered(run) if args.all else []) or [resolve(run / name) for name in names]
     if args.average and len(set(sources)) < max(2, len(sources)):
@@ -79,19 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if (model / "config.json").is_file() and not args.force:
             print(f"{model} already exists; --force (FORCE=1) converts it again")
             continue
-        try:
-            convert(source, hf_dir, model, force=args.force)
-        except MemAgentError as error:
-            if not args.all:
-                raise
-            print(f"error: {error}", file=sys.stderr)
-            failed.append(source.name)
-            continue
+        convert(source, hf_dir, model, force=args.force)
         print(f"{source} -> {model}")
         if not (model / SETTINGS_FILE).is_file():
             print(f"no agent settings written: {source.parent} has no {SETTINGS_FILE}")
-    if failed:
-        raise CheckpointError(f"not converted: {', '.join(failed)}; the lines above say why")
     output = models[-1]
     if args.average:
         numbers = "_".join(str(number_of(folder)) for folder in sources)

@@ -7,7 +7,6 @@ to set a run back.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -31,11 +30,10 @@ def latest(save_path: str | Path) -> Path | None:
     tracker = Path(save_path) / TRACKER
     if not tracker.is_file():
         return None
-    text = tracker.read_text(errors="replace").strip()
+    text = tracker.read_text().strip()
     folder = tracker.parent / ("release" if text == "release" else f"iter_{text:0>7}")
-    if not text or not folder.is_dir():
-        raise CheckpointError(f"{tracker} holds {text[:40]!r}, the number of no checkpoint; correct it; there are "
-                              f"{_names(save_path)}")
+    if not folder.is_dir():
+        raise CheckpointError(f"{tracker} holds {text!r}, the number of no checkpoint beside it; correct it")
     return folder
 
 
@@ -49,7 +47,7 @@ def newest_of_run(save_path: str | Path) -> Path | None:
 
 def number_of(folder: Path) -> int:
     """The rollout after which a checkpoint of a run was written."""
-    if not _is_numbered(folder):
+    if folder.name == "release":
         raise CheckpointError(
             f"{folder} is a converted model, not a checkpoint of a run; set another SAVE_PATH, and TORCH_DIST to this "
             "folder to start from its weights"
@@ -59,16 +57,8 @@ def number_of(folder: Path) -> int:
 
 def numbered(save_path: str | Path, until: Path | None = None) -> list[Path]:
     """The checkpoints of a run, oldest first; no later ones than ``until``."""
-    folders = sorted(filter(_is_numbered, Path(save_path).glob("iter_*")), key=number_of)
+    folders = sorted(Path(save_path).glob(f"iter_{'[0-9]' * 7}"))
     return [folder for folder in folders if until is None or number_of(folder) <= number_of(until)]
-
-
-def _is_numbered(folder: Path) -> bool:
-    return re.fullmatch(r"iter_[0-9]{7,}", folder.name) is not None
-
-
-def _names(save_path: str | Path) -> str:
-    return ", ".join(folder.name for folder in numbered(save_path)) or "none"
 
 
 def resolve(path: str | Path) -> Path:
@@ -76,14 +66,9 @@ def resolve(path: str | Path) -> Path:
     path = Path(path)
     folder = path if (path / ".metadata").exists() else latest(path)
     if folder is None:
-        raise CheckpointError(f"{path}: no torch_dist checkpoint, and no {TRACKER} in it; in {path.parent} there are "
-                              f"{_names(path.parent)}")
+        names = ", ".join(folder.name for folder in numbered(path.parent)) or "none"
+        raise CheckpointError(f"{path}: no torch_dist checkpoint, and no {TRACKER} in it; in {path.parent}: {names}")
     return folder
-
-
-def has_adapters(path: str | Path) -> bool:
-    """Whether a checkpoint in ``path`` has LoRA adapters (``lora.py``), whose names stand in its metadata."""
-    return any(b".lora." in file.read_bytes() for file in Path(path).glob("*/.metadata"))
 
 
 def prune(save_path: str | Path, keep: int) -> None:
@@ -108,14 +93,13 @@ def complete_folder(output: Path, force: bool, made_of: Sequence[Path]) -> Itera
     output = output.resolve()  # a link stays a link
     if any(folder.resolve().is_relative_to(output) for folder in made_of):
         raise CheckpointError(f"{output}: would overwrite its own input; name another output")
-    if output.exists() and not (force and output.is_dir()):
+    if output.exists() and not force:
         raise CheckpointError(f"{output}: exists already; set FORCE=1 (--force) to replace it, or name another output")
     output.parent.mkdir(parents=True, exist_ok=True)
-    with scratch_folder(f".{output.name}.writing-", output.parent) as scratch:
+    with scratch_folder(f".{output.name}.writing-", output.parent) as scratch, naming(output):
         draft = scratch / "draft"
         draft.mkdir()
-        with naming(output):
-            yield draft
+        yield draft
         if output.exists():
             output.rename(scratch / "replaced")
         draft.rename(output)

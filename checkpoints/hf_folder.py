@@ -17,17 +17,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from ..system.errors import MemAgentError
-from ..system.files import DiskFull, naming
+from ..system.files import DiskFull
 from .folders import complete_folder
-from .hf_model import TOKENIZER_FILES
+from .hf_model import TOKENIZER_FILES, model_config
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_CODES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+_DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 _INDEX = "model.safetensors.index.json"
 _IGNORED = "rotary_emb.inv_freq"
+_EMBEDDING, _OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 SHARD_SIZE = 5 * 10**9
 """Bytes of a weights file at most."""
 
@@ -40,9 +40,12 @@ class UnsupportedModel(MemAgentError):
 
 
 class HfTensors:
-    """Every tensor in a folder's safetensors files: of the index where there is one, else of all files."""
+    """Every tensor in a folder's safetensors files: of the index where there is one, else of all files. A copy of a
+    tied output layer is left out.
+    """
 
     def __init__(self, folder: Path) -> None:
+        """Raises UnsupportedModel where there are none, or config.json ties an output layer that is another."""
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._files: dict[str, Any] = {}
         files = {path.name for path in folder.glob("*.safetensors")}
@@ -58,16 +61,18 @@ class HfTensors:
                     self.shapes[name], self._files[name] = tuple(tensors.get_slice(name).get_shape()), tensors
         if not self.shapes:
             raise UnsupportedModel(f"{folder}: no *.safetensors weights")
+        if _OUTPUT in self.shapes and model_config(folder).get("tie_word_embeddings"):
+            if not torch.equal(self.read(_OUTPUT), self.read(_EMBEDDING)):
+                raise UnsupportedModel(f"{folder}: {_OUTPUT} is another than {_EMBEDDING}, to which config.json ties "
+                                       "it; set its tie_word_embeddings to false if both were trained")
+            del self.shapes[_OUTPUT]
 
     def read(self, name: str) -> torch.Tensor:
         tensor: torch.Tensor = self._files[name].get_tensor(name)
         return tensor
 
     def dtype(self, name: str) -> torch.dtype:
-        code = self._files[name].get_slice(name).get_dtype()
-        if code not in _CODES:
-            raise UnsupportedModel(f"{name} is stored as {code}; supported are {', '.join(DTYPES)}")
-        return _CODES[code]
+        return _DTYPES[self._files[name].get_slice(name).get_dtype()]
 
 
 def hf_shapes(hf_config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
@@ -78,12 +83,12 @@ def hf_shapes(hf_config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
         model = AutoModelForCausalLM.from_config(hf_config, attn_implementation="eager", trust_remote_code=False)
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if hf_config.tie_word_embeddings:
-        del shapes["lm_head.weight"]
+        del shapes[_OUTPUT]
     return shapes
 
 
 def check_weights(hf_config: PretrainedConfig, folder: str | Path) -> HfTensors:
-    """The tensors in ``folder``. Only the file headers are read.
+    """The tensors in ``folder``, which are read later.
 
     Loading would otherwise fail deep inside a library, or, with fewer layers in the config than in the files, not at
     all.
@@ -92,8 +97,6 @@ def check_weights(hf_config: PretrainedConfig, folder: str | Path) -> HfTensors:
         UnsupportedModel: one of the config's is missing, too much or of another shape.
     """
     tensors = HfTensors(Path(folder))
-    if hf_config.tie_word_embeddings:
-        tensors.shapes.pop("lm_head.weight", None)
     if problem := first_difference(tensors.shapes, hf_shapes(hf_config)):
         raise UnsupportedModel(f"{folder} and its config.json differ: {problem}")
     return tensors
@@ -151,8 +154,7 @@ def save_weights(tensors: dict[str, torch.Tensor], path: Path) -> None:
     path.touch()
     mode = path.stat().st_mode
     try:
-        with naming(path):
-            save_file(tensors, path, metadata={"format": "pt"})
+        save_file(tensors, path, metadata={"format": "pt"})
     except SafetensorError as error:  # holds the operating system's
         path.unlink(missing_ok=True)
         raise DiskFull(f"{path}: {str(error).removeprefix('Error while serializing: ')}") from None

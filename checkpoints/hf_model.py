@@ -67,11 +67,8 @@ def local_folder(name: str, variable: str = "HF_CKPT", *, weights: bool = True) 
 
 
 def model_config(folder: Path, file: str = "config.json") -> dict[str, Any]:
-    """The ``config.json`` of the model in ``folder``. Raises ConfigError."""
-    try:
-        content: dict[str, Any] = json.loads((folder / file).read_bytes())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder / file}: cannot be read: {reason_of(error)}") from None
+    """The ``config.json`` of the model in ``folder``."""
+    content: dict[str, Any] = json.loads((folder / file).read_bytes())
     return content
 
 
@@ -90,31 +87,14 @@ def load_vocabulary(folder: Path | str, trusted: bool = False) -> Vocabulary:
     Raises:
         ConfigError: it has none, or none that can be used.
     """
+    from transformers import AutoTokenizer  # ten seconds
+
     try:
-        known = {"local_files_only": not trusted, "trust_remote_code": trusted}
-        return Vocabulary(_tokenizer_class(Path(folder)).from_pretrained(folder, **known))
+        return Vocabulary(AutoTokenizer.from_pretrained(
+            folder, local_files_only=not trusted, trust_remote_code=trusted))
     except Exception as error:  # for a damaged file every tokenizer class has errors of its own, KeyError among them
         remedy = _REMEDY if "trust_remote_code" in str(error) else "the folder needs the model's tokenizer.json"
         raise ConfigError(f"the tokenizer of {folder} cannot be used ({reason_of(error)}); {remedy}") from error
-
-
-_NAMED_TOKENIZERS = {
-    ("qwen2", "Qwen2Tokenizer"), ("qwen3", "Qwen2Tokenizer"), ("qwen3", "PreTrainedTokenizerFast"),
-    ("qwen3", "TokenizersBackend"), ("llama", "PreTrainedTokenizerFast"), ("llama", "TokenizersBackend"),
-}
-"""Model types and tokenizer classes of which AutoTokenizer takes the class that ``tokenizer_config.json`` names."""
-
-
-def _tokenizer_class(folder: Path) -> Any:
-    """What AutoTokenizer would choose, where that is known without it: it imports torch, some 14 seconds of a CPU."""
-    import transformers
-
-    files = [folder / "config.json", folder / "tokenizer_config.json"]
-    if not all(file.is_file() for file in files):
-        return transformers.AutoTokenizer
-    model, named = (json.loads(file.read_bytes()) for file in files)
-    known = (model.get("model_type"), named.get("tokenizer_class")) in _NAMED_TOKENIZERS and "auto_map" not in named
-    return getattr(transformers, named["tokenizer_class"] if known else "AutoTokenizer")
 
 
 def tokenizer_hash(folder: Path) -> str:
@@ -165,34 +145,22 @@ def settings_of_run(run: Path) -> dict[str, bytes]:
     return files | {SETTINGS_FILE: text.encode()} if settings else {}
 
 
-def settings_files(model: Path) -> dict[str, bytes]:
-    """The files that ``settings_of_run`` has left in a model's folder, by name."""
-    files = [model / SETTINGS_FILE, model / PROMPTS_FILE]
-    return {file.name: file.read_bytes() for file in files if file.is_file()}
-
-
 def model_settings(folder: Path) -> dict[str, Any]:
-    """The settings beside the weights in ``folder``, by variable; none where it has no such file.
+    """The settings of its agent beside the weights in ``folder``, by variable; none where it has no such file.
 
     Raises:
-        ConfigError: the file is damaged or holds other settings.
+        ConfigError: the file is damaged or a setting is bad.
     """
-    file, settings = folder / SETTINGS_FILE, left_settings(folder)
-    if foreign := [name for name in settings if name not in AGENT_FIELDS]:
-        raise ConfigError(f"{file}: {foreign[0]} is not an agent setting; allowed: {', '.join(AGENT_FIELDS)}")
+    settings = {name: value for name, value in left_settings(folder).items() if name in AGENT_FIELDS}
     if settings.get("MEM_PROMPTS"):
         settings["MEM_PROMPTS"] = str(folder / settings["MEM_PROMPTS"])
-    try:
-        config = Config.from_mapping(settings)
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from None
-    return {name: config.to_mapping()[name] for name in settings}
+    valid = Config.from_mapping(settings).to_mapping()
+    return {name: valid[name] for name in settings}
 
 
 def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple[Config, str]:
-    """The settings of ``env``, and where it says nothing those of the model in ``folder``.
-
-    With a line for people that tells which came from there, and which of ``env`` are in their place; empty for none.
+    """The settings of ``env``, and where it says nothing those of the model in ``folder``; with a line for people that
+    tells which came from there, empty for none.
 
     Raises:
         ConfigError: a setting is bad.
@@ -202,11 +170,9 @@ def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple
     for name in ("AGENT", "TASK"):
         if ":" in str(own.get(name)) and not env.get(name) and not config.trust_remote_code:
             raise ConfigError(f"{file}: {name}={own[name]!r} names custom Python code; {_REMEDY}, or set {name}")
-    used, default = config.to_mapping(), Config().to_mapping()
+    default = Config().to_mapping()
     taken = {name: value for name, value in own.items() if not env.get(name) and value != default[name]}
-    replaced = {name: used[name] for name, value in own.items() if used[name] != value}
-    parts = {f"settings from {file}:": taken, f"not those of {file}:": replaced}
-    return config, one_line("; ".join(" ".join([title, *shell_words(one)]) for title, one in parts.items() if one))
+    return config, one_line(" ".join([f"settings from {file}:", *shell_words(taken)])) if taken else ""
 
 
 def shell_words(settings: Mapping[str, Any]) -> list[str]:

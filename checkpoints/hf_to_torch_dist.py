@@ -8,7 +8,7 @@
     DIR/release/{.metadata, __0_0.distcp, common.pt, metadata.json}
 
 This is what the hosts' tools/convert_hf_to_torch_dist.py writes, for ``--ref-load``, ``--load`` or this pack's
-TORCH_DIST. Tensors go through one at a time, so memory stays near the largest of them.
+TORCH_DIST. Tensors are made one after the other, so memory stays near the largest of them.
 
 * Keys are those of a Transformer Engine model: norms fused into the layers behind them, layers stacked ``[L, ...]``.
 * The vocabulary is not padded. The hosts' model has ``--make-vocab-size-divisible-by`` x TP rows or a multiple;
@@ -21,16 +21,17 @@ TORCH_DIST. Tensors go through one at a time, so memory stays near the largest o
 from __future__ import annotations
 
 import argparse
-import io
 import json
+import re
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemWriter, SavePlan, save
+from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemWriter, save
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
-from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
+from torch.distributed.checkpoint.planner import WriteItem
 
 from ..system.cli import one_line_errors, run_main
 from ..system.files import write_atomically
@@ -39,7 +40,6 @@ from .checkpoint import hosts_args
 from .folders import TRACKER, CheckpointError, complete_folder
 from .hf_folder import HfTensors, check_weights
 from .hf_model import local_folder
-from .torch_dist import stacked_name
 
 _STATEFUL = ("self_attention.linear_qkv", "self_attention.linear_proj", "self_attention.core_attention",
              "self_attention.q_layernorm", "self_attention.k_layernorm", "mlp.linear_fc1", "mlp.linear_fc2")
@@ -53,16 +53,15 @@ def write_release(hf_dir: str | Path, output: str | Path, *, force: bool = False
     if any(output.glob("iter_*")):
         raise CheckpointError(f"{output}: holds the checkpoints of a training run; choose a folder of its own")
     bridge = build_bridge(hf_dir)
-    tensors = check_weights(bridge.hf_config, hf_dir)
+    planner = _Stream(bridge, check_weights(bridge.hf_config, hf_dir))
     common = {
         "args": hosts_args(bridge), "iteration": 1, "num_floating_point_operations_so_far": 0,
         "checkpoint_version": 3.0,  # below 2.0 Megatron reorders query, key and value
         "content_metadata": {"singleton_local_shards": False, "chained_optim_avoid_prefix": True},
     }
     with complete_folder(output / "release", force, [hf_dir]) as temporary:
-        writer = FileSystemWriter(temporary, thread_count=1)
         try:
-            save({}, storage_writer=writer, planner=_Stream(bridge, tensors), no_dist=True)
+            save(planner.outline, storage_writer=FileSystemWriter(temporary), planner=planner, no_dist=True)
         except CheckpointException as error:  # holds the cause and is no Exception
             raise next(iter(error.failures.values()))[0] from None
         torch.save(common, temporary / "common.pt")
@@ -71,42 +70,34 @@ def write_release(hf_dir: str | Path, output: str | Path, *, force: bool = False
     return output / "release"
 
 
-# --- contents --------------------------------------------------------------------------------------------------------
-
-
 class _Stream(DefaultSavePlanner):
-    """Everything in the checkpoint; makes each tensor when the writer comes to it."""
+    """Makes each tensor when the writer comes to it."""
 
     def __init__(self, bridge: LocalBridge, tensors: HfTensors) -> None:
         super().__init__(flatten_state_dict=False)
-        self._bridge, self._tensors, self._target = bridge, tensors, bridge.hf_config.dtype or torch.float32
-        self._names: dict[MetadataIndex, str] = {}
-
-    def create_local_plan(self) -> SavePlan:
-        items, layers = [], self._bridge.config.num_layers
-        for name, shape in expected_tensors(self._bridge).items():
-            key, layer = stacked_name(name)
-            offsets, size, whole = (0,) * len(shape), shape, shape
-            if layer is not None:
-                offsets, size, whole = (layer, *offsets), (1, *shape), (layers, *shape)
-            index = MetadataIndex(key, torch.Size(offsets))
-            chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(size))
-            data = TensorWriteData(chunk, TensorProperties(dtype=self._target), torch.Size(whole))
-            items.append(WriteItem(index, WriteItemType.SHARD, tensor_data=data))
-            self._names[index] = name
+        self._bridge, self._tensors, layers = bridge, tensors, bridge.config.num_layers
+        self._names: dict[str, list[str]] = defaultdict(list)
+        """Of each key, one for each layer."""
+        self.outline: dict[str, Any] = {}
+        """Everything in the checkpoint, tensors by shape and number format."""
+        for name, shape in expected_tensors(bridge).items():
+            key = re.sub(r"\.layers\.\d+\.", ".layers.", name)
+            self._names[key].append(name)
+            size = shape if key == name else (layers, *shape)
+            self.outline[key] = torch.empty(size, dtype=bridge.hf_config.dtype or torch.float32, device="meta")
         states = [f"layers.{module}._extra_state/shard_{i}_{layers}" for module in _STATEFUL for i in range(layers)]
         for state in [*states, "final_layernorm._extra_state/shard_0_1"]:
-            items.append(WriteItem(MetadataIndex(f"decoder.{state}"), WriteItemType.BYTE_IO))
-        self.plan = SavePlan(items)
-        return self.plan
-
-    def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
-        if write_item.tensor_data is None:
             # As Megatron writes it: a list with one state, which without FP8 is an empty tensor.
-            torch.save([torch.empty(0, dtype=torch.uint8)], empty := io.BytesIO())
-            return empty
-        tensor = from_hf(self._bridge, self._names[write_item.index], self._tensors.read)
-        return tensor.to(self._target).view(write_item.tensor_data.chunk.sizes)
+            self.outline[f"decoder.{state}"] = [torch.empty(0, dtype=torch.uint8)]
+
+    def resolve_data(self, write_item: WriteItem) -> Any:
+        key = write_item.index.fqn
+        if key not in self._names:
+            return super().resolve_data(write_item)
+        whole = torch.empty_like(self.outline[key], device="cpu")
+        for row, name in zip(whole.view(len(self._names[key]), -1), self._names[key], strict=True):
+            row.copy_(from_hf(self._bridge, name, self._tensors.read).view(-1))
+        return whole
 
 
 @one_line_errors("nothing was written")

@@ -111,13 +111,9 @@ def with_evaluation(card: str, table: str, results: Sequence[EvalResult], file: 
         raise MemAgentError(f"{file} has no place for an evaluation; convert the checkpoint again")
     found = ModelCard(f"{before}{_BEGIN}\n{table}\n{_END}{after}", ignore_metadata_errors=True)
     head: Any = found.data  # ModelCardData, typed by the library as its base
-    head.model_name = re.sub(r"\W+", "-", _title(before)) or "model"
+    head.model_name = re.sub(r"\W+", "-", before.partition("\n# ")[2].partition("\n")[0]) or "model"
     head.eval_results = list(results)
     return str(found)
-
-
-def _title(card: str) -> str:
-    return next((line.removeprefix("# ") for line in card.splitlines() if line.startswith("# ")), "")
 
 
 def read_card(folder: Path) -> str:
@@ -136,9 +132,8 @@ def card_of_mean(folders: Sequence[Path]) -> str:
     note = f"The weights are the mean of {', '.join(f'`{folder.name}`' for folder in folders)}."
     card = read_card(folders[-1]) if (folders[-1] / CARD).is_file() else ""
     if _BEGIN not in card:
-        return f"# A mean of models\n\n{note}\n\n## Evaluation\n\n{_BEGIN}\n{_NONE}\n{_END}\n"
-    title = f"# {_title(card)}\n"
-    return with_evaluation(card.replace(title, f"{title}\n{note}\n", 1), _NONE, [], folders[-1] / CARD)
+        card = f"\n# A mean of models\n\n## Evaluation\n\n{_BEGIN}\n{_END}\n"
+    return with_evaluation(card.replace("\n## ", f"\n{note}\n\n## ", 1), _NONE, [])
 
 
 # --- to the hub ------------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from pathlib import Path
 import torch
 
 from ..config import Config
-from .hf_folder import DTYPES
 from .hf_model import model_config, parameter_count
 
 logger = logging.getLogger("mem_agent")
@@ -28,7 +27,7 @@ FASTER_BY = 2.0
 
 def train_dtype(config: Config) -> torch.dtype:
     """Of weights and activations; ``auto`` that nobody has settled is float32."""
-    return DTYPES.get(config.train_dtype, torch.float32)
+    return torch.bfloat16 if config.train_dtype == "bfloat16" else torch.float32
 
 
 def with_train_dtype(config: Config, model: Path, began: str = "auto") -> Config:

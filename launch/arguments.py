@@ -17,7 +17,6 @@ from ..data.training_file import is_curriculum, is_sharded, row_slice, without_s
 from ..system.plugins import shell_words
 from .layout import ENGINE_MEMORY, Layout
 
-TRAINER_INIT = "--custom-megatron-init-path"
 _BUSY_ENGINE = 32
 """Trajectories that keep one engine busy."""
 
@@ -32,31 +31,49 @@ def build_arguments(
         settings: the YAML that carries ``config`` to every worker.
         sticky_router: the installed sglang-router can keep a routing key at one engine.
     """
+    run, longest_reply = quote(config.save_path), max(config.mem_max_memory, config.mem_max_final)
+    sampling = f"--rollout-num-gpus {layout.rollout_gpus} --rollout-num-gpus-per-engine {layout.engine_gpus}"
+    sets = shlex.join(word for path in config.eval_files for word in (Path(path).stem, path))
     texts = {
-        "checkpoint": _checkpoint(config),
+        # Without a checkpoint in the run's own folder hosts start from --ref-load.
+        "checkpoint": f"""
+            --hf-checkpoint {quote(config.hf_ckpt)} --ref-load {quote(config.torch_dist)}
+            --load {run} --save {run} --save-interval {config.save_interval}""",
         "hooks": _hooks(config, layout, settings),
-        "rollout": _rollout(config),
+        "rollout": _rollout(config, longest_reply),
         "loss": _SFT if config.supervised else _grpo(config),
-        "optimizer": _optimizer(config),
-        "performance": _performance(layout),
-        "gpus": _gpus(layout),
+        # Megatron refuses a checkpoint of another schedule, and hosts size theirs by the rollouts: without the
+        # override no run could be continued with another NUM_ROLLOUT, LR or batch.
+        "optimizer": f"""
+            --optimizer adam --lr {config.lr:g} --lr-decay-style constant
+            --lr-warmup-iters {config.lr_warmup_steps} --override-opt-param-scheduler --clip-grad {config.clip_grad:g}
+            --weight-decay {config.weight_decay:g} --adam-beta1 0.9 --adam-beta2 {config.adam_beta2:g}""",
+        # Rows of one trajectory differ in number and length, which only dynamic batches can divide.
+        "performance": f"""
+            --tensor-model-parallel-size {layout.tp} --pipeline-model-parallel-size {layout.pp}
+            --context-parallel-size {layout.cp} --expert-model-parallel-size 1 --expert-tensor-parallel-size 1
+            --recompute-granularity full --recompute-method uniform --recompute-num-layers 1
+            --use-dynamic-batch-size --max-tokens-per-gpu {layout.tokens_per_gpu} --balance-data
+            --attention-dropout 0.0 --hidden-dropout 0.0
+            --accumulate-allreduce-grads-in-fp32 --attention-softmax-in-fp32 --attention-backend flash
+            {"--sequence-parallel" if layout.tp > 1 else ""}""",
+        "gpus": f"""
+            --actor-num-nodes {layout.train_nodes} --actor-num-gpus-per-node {layout.train_per_node}
+            {sampling if layout.rollout_gpus else ""}
+            --num-gpus-per-node {layout.gpus_per_node} {"--colocate" if layout.colocate else ""}""",
         "engine": "" if config.supervised else _engine(config, sticky_router),
         "asynchronous": _asynchronous(config, layout) if config.fully_async and layout.rollout_gpus else "",
-        "evaluation": _evaluation(config) if config.eval_interval else "",
+        # Each file of EVAL_DATA is a set by its own name.
+        "evaluation": f"""
+            --eval-interval {config.eval_interval} --eval-prompt-data {sets}
+            --n-samples-per-eval-prompt {config.eval_samples}
+            --eval-temperature {config.eval_temperature:g} --eval-top-p {config.eval_top_p:g}
+            --eval-max-response-len {longest_reply}""" if config.eval_interval else "",
         "tracker": _tracker(config),
     }
     groups = {"model": model} | {name: shlex.split(text) for name, text in texts.items()}
     groups["host_args"] = shell_words("HOST_ARGS", config.host_args)  # the last one wins
     return {name: group for name, group in groups.items() if group}
-
-
-def _checkpoint(config: Config) -> str:
-    """``--load`` is the run's own folder: without a checkpoint in it hosts start from ``--ref-load``."""
-    run = quote(config.save_path)
-    return f"""
-        --hf-checkpoint {quote(config.hf_ckpt)} --ref-load {quote(config.torch_dist)}
-        --load {run} --save {run} --save-interval {config.save_interval}
-    """
 
 
 def _hooks(config: Config, layout: Layout, settings: Path) -> str:
@@ -76,11 +93,11 @@ def _hooks(config: Config, layout: Layout, settings: Path) -> str:
     if config.fully_async:
         text += " --rollout-function-path mem_agent.rollout.rollout_fully_async"
     if config.compares_with_reference and not layout.colocate:  # see hooks.host
-        text += f" {TRAINER_INIT} mem_agent.rollout.keep_policy"
+        text += " --custom-megatron-init-path mem_agent.rollout.keep_policy"
     return text
 
 
-def _rollout(config: Config) -> str:
+def _rollout(config: Config, longest_reply: int) -> str:
     """Hosts hand on a row's ``prompt`` as it is, a list of messages too, as long as they are not told to render it."""
     over_sampling = config.over_sampling_batch_size
     in_file_order = is_curriculum(config.train_data) if config.rollout_shuffle is None else not config.rollout_shuffle
@@ -90,7 +107,7 @@ def _rollout(config: Config) -> str:
         --num-rollout {config.num_rollout} --rollout-batch-size {config.rollout_batch_size}
         --n-samples-per-prompt {config.group_size} --global-batch-size {config.step_trajectories}
         --num-steps-per-rollout {config.trajectories_per_rollout // config.step_trajectories}
-        --rollout-max-response-len {_longest_reply(config)}
+        --rollout-max-response-len {longest_reply}
         --rollout-temperature {config.temperature:g} --rollout-top-p 1.0
         {f"--over-sampling-batch-size {over_sampling}" if over_sampling else ""}
     """
@@ -109,10 +126,6 @@ def prompt_file(config: Config) -> str:
     return str(Path(config.save_path) / "launch" / "train.parquet")
 
 
-def _longest_reply(config: Config) -> int:
-    return max(config.mem_max_memory, config.mem_max_final)
-
-
 _SFT = "--loss-type sft_loss --calculate-per-token-loss --disable-compute-advantages-and-returns --debug-train-only"
 """The hosts' cross entropy, mean over tokens, without engines, log-probs and advantages. Their mean counts a fully
 masked row as one token.
@@ -128,39 +141,6 @@ def _grpo(config: Config) -> str:
         {kl}
         {"--calculate-per-token-loss" if config.loss_agg == "token" else ""}
         {"--use-tis" if config.fully_async else ""}
-    """
-
-
-def _optimizer(config: Config) -> str:
-    """Megatron refuses a checkpoint of another schedule, and hosts size theirs by the rollouts: without the override
-    no run could be continued with another NUM_ROLLOUT, LR or batch.
-    """
-    return f"""
-        --optimizer adam --lr {config.lr:g} --lr-decay-style constant
-        --lr-warmup-iters {config.lr_warmup_steps} --override-opt-param-scheduler --clip-grad {config.clip_grad:g}
-        --weight-decay {config.weight_decay:g} --adam-beta1 0.9 --adam-beta2 {config.adam_beta2:g}
-    """
-
-
-def _performance(layout: Layout) -> str:
-    """Rows of one trajectory differ in number and length, which only dynamic batches can divide."""
-    return f"""
-        --tensor-model-parallel-size {layout.tp} --pipeline-model-parallel-size {layout.pp}
-        --context-parallel-size {layout.cp} --expert-model-parallel-size 1 --expert-tensor-parallel-size 1
-        --recompute-granularity full --recompute-method uniform --recompute-num-layers 1
-        --use-dynamic-batch-size --max-tokens-per-gpu {layout.tokens_per_gpu} --balance-data
-        --attention-dropout 0.0 --hidden-dropout 0.0
-        --accumulate-allreduce-grads-in-fp32 --attention-softmax-in-fp32 --attention-backend flash
-        {"--sequence-parallel" if layout.tp > 1 else ""}
-    """
-
-
-def _gpus(layout: Layout) -> str:
-    sampling = f"--rollout-num-gpus {layout.rollout_gpus} --rollout-num-gpus-per-engine {layout.engine_gpus}"
-    return f"""
-        --actor-num-nodes {layout.train_nodes} --actor-num-gpus-per-node {layout.train_per_node}
-        {sampling if layout.rollout_gpus else ""}
-        --num-gpus-per-node {layout.gpus_per_node} {"--colocate" if layout.colocate else ""}
     """
 
 
@@ -195,17 +175,6 @@ def _asynchronous(config: Config, layout: Layout) -> str:
     groups = 2 * batch if config.host == "slime" else batch + -(-batch // 4)
     engine = "sglang" if config.host == "slime" else "vllm"
     return f"--{engine}-server-concurrency {max(-(-groups // engines), _BUSY_ENGINE)}"
-
-
-def _evaluation(config: Config) -> str:
-    """Each file of EVAL_DATA is a set by its own name."""
-    sets = shlex.join(word for path in config.eval_files for word in (Path(path).stem, path))
-    return f"""
-        --eval-interval {config.eval_interval} --eval-prompt-data {sets}
-        --n-samples-per-eval-prompt {config.eval_samples}
-        --eval-temperature {config.eval_temperature:g} --eval-top-p {config.eval_top_p:g}
-        --eval-max-response-len {_longest_reply(config)}
-    """
 
 
 def _tracker(config: Config) -> str:

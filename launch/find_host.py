@@ -22,19 +22,15 @@ def find_host(host: str, host_root: str, pack: Path) -> tuple[str, Path | None]:
     """(name, its checkout), or ``("local", None)``.
 
     Raises:
-        ValueError: ``host`` or ``host_root`` names something that is not there, or an installed one has no train.py.
+        ValueError: ``host`` or ``host_root`` names something that is not there.
     """
     if host not in ("auto", "local", *HOSTS):
         raise ValueError(f"HOST={host!r}: allowed: auto, local, {', '.join(HOSTS)}")
     given = [Path(host_root).expanduser().absolute()] if host_root else []
     for name in [] if host == "local" else HOSTS if host == "auto" else [host]:
-        installed = [] if given else imported_root(name)
-        for root in given or [*pack.absolute().parents, *installed]:
+        for root in given or [*pack.absolute().parents, *imported_root(name)]:
             if (root / "train.py").is_file() and (root / name / "utils" / "arguments.py").is_file():
                 return name, root
-        if installed:
-            raise ValueError(f"HOST={host}: {name} is installed in {installed[0]}, without its train.py; set "
-                             "HOST_ROOT to its checkout, or HOST=local")
     if host == "local" or (host == "auto" and not given):
         return "local", None
     raise ValueError(f"HOST={host} HOST_ROOT={host_root!r}: no checkout with its train.py there, around {pack} or in "

@@ -28,7 +28,7 @@ from ..data.document_store import store_folder
 from ..data.training_file import is_sharded, training_files
 from ..system.cli import one_line_errors, python_module, run_main, start_logging
 from ..system.errors import MemAgentError
-from ..system.files import folder_lock, replacing, write_atomically
+from ..system.files import folder_lock, replacing
 from . import ray_job
 from .arguments import prompt_file
 from .plan import PACK, Plan, make_plan
@@ -46,8 +46,7 @@ def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
     if not plan.has_reference:
         logger.info("converting the reference model into %s", config.torch_dist)
         if convert(plan, plan.conversion):
-            raise MemAgentError(f"HF_CKPT={config.hf_ckpt!r} was not converted, the line above says why; or set "
-                                "TORCH_DIST to a converted model")
+            raise MemAgentError(f"HF_CKPT={config.hf_ckpt!r} was not converted, the line above says why")
     os.environ |= ray_job.without_proxy(os.environ)
     with ray_job.cluster(config, plan.ports, gpus, plan.cpus, plan.folder / "ray_head.log"):
         address = ray_job.job_address(config, plan.ports)
@@ -93,23 +92,18 @@ def write_records(plan: Plan) -> None:
     link.symlink_to(PACK, target_is_directory=True)
     write_settings(plan.config)
     host_settings = yaml.safe_dump(dict(plan.host_settings)) if plan.host_settings else ""
-    records = {
-        "mem_agent.yaml": plan.config.to_yaml() + host_settings,
-        "runtime_env.yaml": yaml.safe_dump({"env_vars": dict(plan.variables)}),
-        "command.sh": f"{_shell(plan.command)}\n",
-    }
-    for name, text in records.items():
-        write_atomically(plan.folder / name, text.encode())
+    (plan.folder / "mem_agent.yaml").write_text(plan.config.to_yaml() + host_settings)
+    (plan.folder / "runtime_env.yaml").write_text(yaml.safe_dump({"env_vars": dict(plan.variables)}))
+    (plan.folder / "command.sh").write_text(f"{_shell(plan.command)}\n")
 
 
 def print_plan(plan: Plan, conversion: Sequence[str] = ()) -> None:
     """Print what would be written and run, in order, as shell and YAML; ``conversion`` is the last command."""
     config, gpus = plan.config, plan.layout.gpus_per_node
-    print(f"# {config.host} in {config.host_root}")
-    print(f"# {plan.layout}")
-    print("# --- config of every worker, except settings that are their defaults")
     default = Config().to_mapping()
     changed = {name: value for name, value in config.to_mapping().items() if value != default[name]}
+    print(f"# {config.host} in {config.host_root}\n# {plan.layout}")
+    print("# --- config of every worker, except settings that are their defaults")
     print(yaml.safe_dump({"mem_agent": changed}, sort_keys=False), end="")
     print("# --- environment of every worker")
     print(*(f"{name}={shlex.quote(value)}" for name, value in plan.variables.items()), sep="\n")
@@ -122,21 +116,15 @@ def print_plan(plan: Plan, conversion: Sequence[str] = ()) -> None:
             print(f"# on each other machine: {ray_job.worker_command(config, gpus)}")
     place = ["--address", ray_job.job_address(config, plan.ports), "--submission-id", "mem_agent-TIME"]
     environment = ["--runtime-env", str(plan.folder / "runtime_env.yaml")]
-    print(_shell([*ray_job.RAY, "job", "submit", *place, *environment, "--", *plan.command]))
-    if conversion:
-        print(_shell(conversion))
+    submit = [*ray_job.RAY, "job", "submit", *place, *environment, "--", *plan.command]
+    for command in filter(None, (submit, conversion)):
+        print(_shell(command), flush=True)
 
 
 def _shell(command: Sequence[str]) -> str:
     """One flag with its values per line."""
-    lines: list[str] = []
-    for item in command:
-        quoted = shlex.quote(item)
-        if item.startswith("--") or not lines:
-            lines.append(quoted)
-        else:
-            lines[-1] += f" {quoted}"
-    return " \\\n    ".join(lines)
+    words = [f"\\\n    {shlex.quote(word)}" if word.startswith("--") else shlex.quote(word) for word in command]
+    return " ".join(words)
 
 
 @one_line_errors("the same command continues from the newest checkpoint")
@@ -156,9 +144,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         conversion = python_module("mem_agent.checkpoints.convert", *model, *pushed, *private)
     if options.dry_run:
         print_plan(plan, conversion)
-        sys.stdout.flush()
     problems = find_problems(plan)
-    for line in dict.fromkeys(problems):
+    for line in problems:
         print(f"error: {line}", file=sys.stderr)
     if problems or options.dry_run:
         return 1 if problems else 0

@@ -61,20 +61,16 @@ def divide(config: Config) -> tuple[argparse.Namespace, list[str]]:
 
         HOST_ARGS="--context-parallel-size 2 --lr 5e-6"    cp=2, and --lr 5e-6 reaches the host as it is
 
-    Raises:
-        ConfigError: a flag has no value, or one that is no number.
+    A flag without its number ends the process with a line that names it.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser = argparse.ArgumentParser(prog="HOST_ARGS", add_help=False, allow_abbrev=False)
     parser.add_argument("--pipeline-model-parallel-size", dest="pp", type=int, default=1)
     parser.add_argument("--context-parallel-size", dest="cp", type=int, default=1)
     parser.add_argument("--rollout-num-gpus-per-engine", dest="engine_gpus", type=int, default=0)
     parser.add_argument("--rollout-num-gpus", dest="rollout_gpus", type=int, default=0)
     parser.add_argument("--sglang-mem-fraction-static", "--vllm-gpu-memory-utilization", dest="engine_memory",
                         type=float, default=ENGINE_MEMORY)
-    try:
-        return parser.parse_known_args(shell_words("HOST_ARGS", config.host_args))
-    except argparse.ArgumentError as error:
-        raise ConfigError(f"HOST_ARGS={config.host_args!r}: {error}") from None
+    return parser.parse_known_args(shell_words("HOST_ARGS", config.host_args))
 
 
 def derive_layout(model: ModelSize, per_node: int, memory: float, longest_row: int, config: Config) -> Layout:
@@ -121,19 +117,17 @@ def _tp_and_tokens(
             return tp, config.max_tokens_per_gpu or min(tokens, _MOST_ROWS * row)
     raise ConfigError(
         f"{model.parameters / 1e9:.1f}e9 parameters, {model.heads} heads and rows of {longest_row} tokens do not fit "
-        f"{training} training GPUs of {memory / GIB:.0f} GiB (TP={config.tp or 'any'}, context parallel {given.cp}, "
-        f"pipeline parallel {given.pp}); lower MEM_CHUNK_TOKENS, use more GPUs, give --context-parallel-size or "
-        "--pipeline-model-parallel-size in HOST_ARGS, or overrule this estimate with both TP and MAX_TOKENS_PER_GPU"
-    )
+        f"{training} training GPUs of {memory / GIB:.0f} GiB (TP={config.tp or 'any'}); lower MEM_CHUNK_TOKENS, use "
+        "more GPUs, give --context-parallel-size or --pipeline-model-parallel-size in HOST_ARGS, or overrule this "
+        "estimate with both TP and MAX_TOKENS_PER_GPU")
 
 
 def _engine_gpus(model: ModelSize, per_node: int, memory: float) -> int:
-    """The fewest GPUs whose engine share holds the bf16 weights twice over: the other half is for the KV cache."""
-    for n in _powers(per_node):
-        if _splits_heads(model, n) and 2 * 2 * model.parameters / n <= memory:
-            return n
-    raise ConfigError(f"an engine of {model.parameters / 1e9:.1f}e9 parameters does not fit the {per_node} GPUs of "
-                      "one machine; give --rollout-num-gpus-per-engine in HOST_ARGS")
+    """The fewest GPUs whose engine share holds the bf16 weights twice over: the other half is for the KV cache. All of
+    a machine, if none do.
+    """
+    sizes = [n for n in _powers(per_node) if _splits_heads(model, n) and 4 * model.parameters / n <= memory]
+    return min(sizes, default=per_node)
 
 
 def _splits_heads(model: ModelSize, n: int) -> bool:

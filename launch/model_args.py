@@ -75,8 +75,7 @@ def describe(content: Mapping[str, Any]) -> list[str]:
     """Megatron's flags for a model.
 
     Raises:
-        ConfigError: its rotary positions are scaled, and not as ``--use-rope-scaling`` does; or its base is no number
-            that the flag can have.
+        ConfigError: its rotary positions are scaled, and not as ``--use-rope-scaling`` does.
     """
     rotary, base = content.get("rope_scaling") or content.get("rope_parameters") or {}, content["rope_theta"]
     kind = rotary.get("rope_type", rotary.get("type", "default"))
@@ -85,12 +84,10 @@ def describe(content: Mapping[str, Any]) -> list[str]:
         raise ConfigError(f"HF_CKPT: config.json scales rotary positions ({kind}, {told}); slime and vime tell "
                           f"Megatron's model no numbers, so it can have none or Llama 3.1's ({SCALED}); HOST=local "
                           "trains any llama3")
-    if base != int(base):
-        raise ConfigError(f"HF_CKPT: config.json has rope_theta={base}; Megatron's flag takes whole numbers")
     heads = content["num_attention_heads"]  # what transformers takes where config.json has none:
     default = {"num_key_value_heads": heads, "head_dim": content["hidden_size"] // heads, "rms_norm_eps": 1e-6}
     numbers = {flag: content.get(key) or default[key] for flag, key in CONFIG_KEYS.items()} | {
-        "--rotary-base": int(base)}
+        "--rotary-base": str(base).removesuffix(".0")}
     untied = [] if content.get("tie_word_embeddings") else ["--untie-embeddings-and-output-weights"]
     scaled = ["--use-rope-scaling"] if kind == "llama3" else []
     return [*_DENSE, *_OF_KIND[content["model_type"]], *untied,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from ..checkpoints.folders import has_adapters
 from ..config import Config, ConfigError
 from ..data.document_store import DocumentStore, store_folder
 from ..data.training_file import DataSource, row_slice, without_slice
@@ -14,7 +14,6 @@ from ..hooks.rewards import check_own_tasks
 from ..system.errors import MemAgentError
 from ..system.plugins import shell_words
 from ..system.server_url import is_loopback
-from .arguments import TRAINER_INIT
 from .plan import Plan
 
 _REFUSED = {
@@ -22,63 +21,18 @@ _REFUSED = {
     "--group-rm": "rewards are given by trajectory",
     "--apply-chat-template": "the rendered chat would become the question",
     "--rollout-top-p": "training needs the log-probs of the whole vocabulary",
-    "--tensor-model-parallel-size": "set TP",
-    "--max-tokens-per-gpu": "set MAX_TOKENS_PER_GPU",
 }
-"""Flags of HOST_ARGS under which the pack's hooks would not work, or that say what a setting says."""
+"""Flags of HOST_ARGS under which the pack's hooks would not work."""
 
 
-def find_problems(plan: Plan) -> list[str]:
-    """One line for each thing that would stop or spoil the run."""
-    config, megatron = plan.config, Path(plan.config.megatron_root)
-    folders = {"TORCH_DIST": config.torch_dist, "SAVE_PATH": config.save_path}
-    adapted = [f"{name}={path!r}" for name, path in folders.items() if has_adapters(path)]
-    return settings_problems(plan) + _true({
-        f"MEGATRON_ROOT={str(megatron)!r}: no Megatron-LM with megatron/training is there; set MEGATRON_ROOT to its "
-        "checkout": not (megatron / "megatron" / "training").is_dir(),
-        f"{', '.join(adapted)}: holds LoRA adapters, which this host would leave out, and train the base; convert it "
-        "with convert-to-hf.sh, which merges them, and set HF_CKPT to that": adapted,
-    }) + _raised(lambda: _check_data(config), lambda: check_tracker(config))
-
-
-def settings_problems(plan: Plan) -> list[str]:
-    """The problems that depend on settings alone."""
+def find_problems(plan: Plan, *, of_machine: bool = True) -> list[str]:
+    """One line for each thing that would stop or spoil the run; ``of_machine`` False: of settings alone."""
     config = plan.config
-    steps = config.num_rollout * (config.trajectories_per_rollout // config.step_trajectories)
-    given = {word.partition("=")[0] for word in shell_words("HOST_ARGS", config.host_args)}
-    slices = [data for data in (config.train_data, *config.eval_files) if counts_from_end(data)]
-    has = {"LOSS=sft": config.supervised, "DYNAMIC_FILTER": config.dynamic_filter != "none",
-           "OVER_SAMPLING_BATCH_SIZE": config.over_sampling_batch_size, "EVAL_INTERVAL": config.eval_interval}
-    unknown = [setting for setting, is_set in has.items() if is_set]
-    refused = dict(_REFUSED)
-    if config.fully_async and config.compares_with_reference:
-        refused[TRAINER_INIT] = "the pack's own keeps a continued run on its policy; or set KL_COEF=0"
-    return _true({f"HOST_ARGS: {flag} cannot be used: {why}": flag in given for flag, why in refused.items()} | {
-        f"EVAL_INTERVAL={config.eval_interval}: LOSS=sft runs without engines here; set EVAL_INTERVAL=0, and evaluate "
-        "the converted model with run-eval.sh": config.supervised and config.eval_interval,
-        f"FULLY_ASYNC=1: the hosts' asynchronous rollout does not know {', '.join(unknown)}; set that back to its "
-        "default, or FULLY_ASYNC=0": config.fully_async and unknown,
-        f"{slices}: vime takes no rows counted from the end; give their numbers from the start":
-            config.host == "vime" and slices,
-        f"RAY_ADDRESS={config.ray_address!r}: give its job server's address, http://HEAD:8265":
-            config.ray_address and not config.ray_address.startswith("http"),
-        f"NUM_NODES={config.num_nodes}: set MASTER_ADDR to this machine's address for the others":
-            config.num_nodes > 1 and is_loopback(config.master_addr) and not config.ray_address,
-        # Megatron asserts it, minutes after the start.
-        f"LR_WARMUP_STEPS={config.lr_warmup_steps}: the run has {steps} optimizer steps in NUM_ROLLOUT="
-        f"{config.num_rollout} rollouts, and Megatron wants more than it warms up; lower it, or raise NUM_ROLLOUT":
-            steps <= config.lr_warmup_steps,
-    }) + _raised(lambda: refuse_ignored(config, config.host), lambda: check_evaluations(config))
-
-
-def _true(conditions: Mapping[str, object]) -> list[str]:
-    """The messages whose condition holds."""
-    return [message for message, holds in conditions.items() if holds]
-
-
-def _raised(*checks: Callable[[], None]) -> list[str]:
-    """The messages of the errors that checks raise."""
-    found = []
+    checks = [partial(refuse_ignored, config, config.host), partial(check_evaluations, config)]
+    found = list(_settings_problems(config))
+    if of_machine:
+        found += _machine_problems(config)
+        checks += [partial(_check_data, config), partial(check_tracker, config)]
     for check in checks:
         try:
             check()
@@ -87,10 +41,31 @@ def _raised(*checks: Callable[[], None]) -> list[str]:
     return found
 
 
-def counts_from_end(data: str) -> bool:
-    """Whether a slice counts rows from the end: ``train.jsonl@[-100:]``."""
-    rows = row_slice(data)
-    return min(rows.start or 0, rows.stop or 0) < 0
+def _settings_problems(config: Config) -> Iterator[str]:
+    given = {word.partition("=")[0] for word in shell_words("HOST_ARGS", config.host_args)}
+    for flag in sorted(given & _REFUSED.keys()):
+        yield f"HOST_ARGS: {flag} cannot be used: {_REFUSED[flag]}"
+    if config.supervised and config.eval_interval:
+        yield (f"EVAL_INTERVAL={config.eval_interval}: LOSS=sft runs without engines here; set EVAL_INTERVAL=0, and "
+               "evaluate the converted model with run-eval.sh")
+    has = {"LOSS=sft": config.supervised, "DYNAMIC_FILTER": config.dynamic_filter != "none",
+           "OVER_SAMPLING_BATCH_SIZE": config.over_sampling_batch_size, "EVAL_INTERVAL": config.eval_interval}
+    unknown = [setting for setting, is_set in has.items() if is_set]
+    if config.fully_async and unknown:
+        yield (f"FULLY_ASYNC=1: the hosts' asynchronous rollout does not know {', '.join(unknown)}; set that back to "
+               "its default, or FULLY_ASYNC=0")
+    if config.num_nodes > 1 and is_loopback(config.master_addr) and not config.ray_address:
+        yield f"NUM_NODES={config.num_nodes}: set MASTER_ADDR to this machine's address for the others"
+
+
+def _machine_problems(config: Config) -> Iterator[str]:
+    if not Path(config.megatron_root, "megatron", "training").is_dir():
+        yield (f"MEGATRON_ROOT={config.megatron_root!r}: no Megatron-LM with megatron/training is there; set "
+               "MEGATRON_ROOT to its checkout")
+    for name, folder in (("TORCH_DIST", config.torch_dist), ("SAVE_PATH", config.save_path)):
+        if any(b".lora." in file.read_bytes() for file in Path(folder).glob("*/.metadata")):
+            yield (f"{name}={folder!r}: holds LoRA adapters, which this host would leave out, and train the base; "
+                   "convert it with convert-to-hf.sh, which merges them, and set HF_CKPT to that")
 
 
 def _check_data(config: Config) -> None:

@@ -6,9 +6,8 @@ Nothing is imported for that: a process that never needs a framework pays for no
 
 from __future__ import annotations
 
-import os
+import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from wrapt import register_post_import_hook
@@ -42,10 +41,7 @@ def cpu_variables(env: Mapping[str, str]) -> dict[str, str]:
         "OMP_NUM_THREADS": env.get("OMP_NUM_THREADS", "1"),  # more spin on the cores that other processes need
         "OMP_WAIT_POLICY": "passive",
         "TORCHDYNAMO_DISABLE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
-        "WANDB_MODE": "disabled",
-        "PATH": os.pathsep.join([str(Path(__file__).with_name("bin")), env.get("PATH", os.defpath)]),
     }
 
 
@@ -63,7 +59,6 @@ _AFTER_IMPORT = {
     "vime.utils.reloadable_process_group": "cuda_shim:name_collectives",
     "vime.utils.misc": "cpu_job:stay_on_this_machine",
     "vime.backends.megatron_utils.update_weight": "vime_shim:give_weight_transfer",
-    "vime.backends.megatron_utils.update_weight.update_weight_from_distributed": "vime_shim:log_devices",
     "vime.backends.vllm_utils.vllm_engine": "vime_shim:start_engines_on_cpu",
     "vllm.entrypoints.openai": "vime_shim:keep_old_places",
 }
@@ -72,6 +67,7 @@ _AFTER_IMPORT = {
 
 def prepare() -> None:
     """Make this process fit for both hosts and Megatron-LM; before it imports torch."""
+    logging.raiseExceptions = False  # vime logs the current device as the number that it is on a GPU
     for module, change in _AFTER_IMPORT.items():
         register_post_import_hook(f"{__package__}.{change}", module)
 

@@ -96,13 +96,8 @@ def save_and_load_groups(module: Any) -> None:
 
 # --- collectives -----------------------------------------------------------------------------------------------------
 
-_COLLECTIVES = (
-    "all_gather_single",
-    "all_gather_single_coalesced",
-    "all_to_all_single",
-    "reduce_scatter_single",
-    "reduce_scatter_single_coalesced",
-)
+_COLLECTIVES = ("all_gather_single", "all_gather_single_coalesced", "all_to_all_single", "reduce_scatter_single",
+                "reduce_scatter_single_coalesced")
 
 
 def name_collectives(module: Any) -> None:
@@ -111,6 +106,5 @@ def name_collectives(module: Any) -> None:
     parallelism asks for these, by the names that the pinned torch gives them.
     """
     group = module.ReloadableProcessGroup
-    for name in _COLLECTIVES:
-        if name not in vars(group):
-            setattr(group, name, lambda self, *args, _name=name, **options: self._fwd(_name, *args, **options))
+    for name in set(_COLLECTIVES) - set(vars(group)):
+        setattr(group, name, lambda self, *args, _name=name, **options: self._fwd(_name, *args, **options))

@@ -7,30 +7,25 @@ two command lines.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 import shlex
-import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..agents import longest_turn
-from ..checkpoints.hf_model import load_vocabulary, local_folder
+from ..checkpoints.hf_model import load_vocabulary, local_folder, parameter_count
 from ..config import Config, ConfigError
 from ..data.training_file import is_sharded, row_slice, training_files, without_slice
 from ..launch.find_host import HOSTS
 from ..launch.layout import divide
-from ..launch.model_args import read_model_config
-from ..launch.plan import PACK, Plan, find_checkout, make_plan, nvidia_smi
-from ..launch.preflight import counts_from_end
+from ..launch.model_args import describe, read_model_config
+from ..launch.plan import PACK, Plan, make_plan, nvidia_smi
 from ..system.ports import free_ports
 from .cpu_job import SETTINGS, cpu_arguments, cpu_variables
-from .shrink import SMALL_MODEL, shrink, shrink_description, shrink_layout, shrink_model, write_tiny_model
+from .shrink import SMALL_MODEL, shrink, shrink_layout, shrink_model, write_tiny_model
 from .vime_shim import PYTHON, engine_variables
 
 TRAIN_ROWS, EVAL_ROWS = 512, 8
@@ -49,13 +44,12 @@ class Rehearsal:
     random_model: bool
 
 
-def plan_rehearsal(config: Config, home: Path, rollouts: int, ranks: int) -> Rehearsal:
+def plan_rehearsal(config: Config, rollouts: int, ranks: int) -> Rehearsal:
     """Settle the cluster's job, then shrink it.
 
     Writes the random model, where one is needed, into the rehearsal's folder.
 
     Args:
-        home: where the patched Megatron-LM is kept.
         rollouts: how many are run before the resume.
         ranks: trainer ranks at most.
 
@@ -65,19 +59,20 @@ def plan_rehearsal(config: Config, home: Path, rollouts: int, ranks: int) -> Reh
     if config.host not in HOSTS or config.supervised:
         raise ConfigError(f"HOST={config.host} LOSS={config.loss}: REHEARSE=1 rehearses rollouts in a host; set HOST "
                           f"to {' or '.join(HOSTS)}, and train a few rows of LOSS=sft with HOST=local")
-    host, root = find_checkout(config)
-    if host == "slime" and not os.environ.get("SGLANG_PYTHON"):
+    if config.host == "slime" and not os.environ.get("SGLANG_PYTHON"):
         raise ConfigError("SGLANG_PYTHON is not set; `REHEARSE=1 HOST=slime bash run-train.sh` makes its environment")
-    megatron = prepared_megatron(root, config.megatron_root, home)
-    # A recipe of this machine may be rehearsed, not its engines.
-    config = config.replace(megatron_root=str(megatron), engine_args="")
-    cluster = _cluster_plan(config)
+    config = config.replace(engine_args="")  # a recipe of this machine may be rehearsed, not its engines
+    if not config.num_gpus and not nvidia_smi("-L"):
+        config = config.replace(num_gpus=8)
+    cluster = make_plan(config, weights=False)
     given, description, shrunk = Path(cluster.config.hf_ckpt), cluster.arguments["model"], cluster.config
     folder = Path(cluster.config.save_path) / "rehearsals" / time.strftime("%Y%m%d-%H%M%S")
-    random_model = cluster.parameters > SMALL_MODEL
+    content = read_model_config(given)
+    random_model = parameter_count(content) > SMALL_MODEL
     if random_model:
-        shrunk, description, model = shrink(shrunk), shrink_description(description), folder / "model"
-        write_tiny_model(shrink_model(read_model_config(given)), given, model)
+        shrunk, model, tiny = shrink(shrunk), folder / "model", shrink_model(content)
+        description = describe(tiny)
+        write_tiny_model(tiny, given, model)
     else:
         model = local_folder(config.hf_ckpt).expanduser().absolute()
     longest = longest_turn(shrunk, load_vocabulary(given, config.trust_remote_code))
@@ -94,14 +89,6 @@ def plan_rehearsal(config: Config, home: Path, rollouts: int, ranks: int) -> Reh
     return Rehearsal(cluster, _for_this_machine(plan, engine_port), engine_port, random_model)
 
 
-def _cluster_plan(config: Config) -> Plan:
-    """What the same settings are on the cluster."""
-    if not config.num_gpus and not nvidia_smi("-L"):
-        config = config.replace(num_gpus=8)
-    plan = make_plan(config.replace(ray_address=""), weights=False)  # which asks no machine
-    return replace(plan, config=plan.config.replace(ray_address=config.ray_address))
-
-
 def _data(config: Config) -> dict[str, Any]:
     """Rows of the training file, and an evaluation at every rollout, never in FULLY_ASYNC: of the user's files, else
     of the training file. Of shards the first has rows enough.
@@ -116,9 +103,10 @@ def _data(config: Config) -> dict[str, Any]:
 
 def first_rows(data: str, count: int) -> str:
     """The first rows of a file or of the user's slice of it, in the slice notation that the hosts share."""
-    if not data or counts_from_end(data):
+    rows = row_slice(data)
+    if not data or min(rows.start or 0, rows.stop or 0) < 0:  # counted from the end
         return data
-    kept = range(sys.maxsize)[row_slice(data)][:count]
+    kept = range(sys.maxsize)[rows][:count]
     return f"{without_slice(data)}@[{kept.start}:{kept.stop}]"
 
 
@@ -133,48 +121,3 @@ def _for_this_machine(plan: Plan, engine_port: int) -> Plan:
     arguments = {**plan.arguments, "cpu": cpu_arguments(plan.config.host, engine_port)}
     return replace(plan, arguments=arguments, variables=variables, host_settings=SETTINGS, cpus=_LOGICAL_CPUS)
 
-
-# --- Megatron-LM -----------------------------------------------------------------------------------------------------
-
-def prepared_megatron(host_root: Path, given: str, home: Path) -> Path:
-    """Megatron-LM as the host's image builds it: at the commit that its Dockerfile names, with the host's patches.
-
-    A patched copy is made once, in ``home``; nobody's checkout is touched.
-
-    Args:
-        given: MEGATRON_ROOT, a git clone that has the commit, or a tree without git, which is taken as it is.
-        home: where patched copies are kept.
-
-    Raises:
-        ConfigError: the clone, the commit or a patch is missing, or a patch does not apply.
-    """
-    root = Path(given).absolute()
-    if not given or not root.is_dir():
-        raise ConfigError(f"MEGATRON_ROOT={given!r}: a rehearsal needs a git clone of "
-                          "https://github.com/NVIDIA/Megatron-LM; set MEGATRON_ROOT to one")
-    if not (root / ".git").exists():
-        return root
-    docker = host_root / "docker"
-    patches = sorted((docker / "patch" / "latest").glob("megatron*.patch"))
-    found = re.search(r"^ARG MEGATRON_COMMIT=([0-9a-f]{40})", (docker / "Dockerfile").read_text(), re.MULTILINE)
-    if found is None:
-        raise ConfigError(f"HOST_ROOT: {docker}/Dockerfile names no MEGATRON_COMMIT; use another commit of the host")
-    digest = hashlib.sha256(b"".join(patch.read_bytes() for patch in patches)).hexdigest()[:8]
-    ready = home / f"Megatron-LM-{found[1][:8]}-{digest}"  # another commit or patch is another folder
-    if not ready.is_dir():
-        home.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=home) as folder:
-            tree = Path(folder) / "tree"
-            _git("clone", "--shared", "--no-checkout", root, tree)
-            _git("-C", tree, "checkout", found[1], "--", "megatron")
-            for patch in patches:
-                _git("-C", tree, "apply", "--include=megatron/*", patch)
-            tree.rename(ready)
-    return ready
-
-
-def _git(*arguments: str | Path) -> None:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True)
-    if done.returncode:
-        raise ConfigError(f"MEGATRON_ROOT: git {' '.join(map(str, arguments))} failed ({done.stderr[-200:]}); set "
-                          "MEGATRON_ROOT to a clone that has the host's commit, and HOST_ROOT to a full checkout")

@@ -5,7 +5,13 @@
 In order: settle the cluster's job and its small likeness; start what the host expects to find (slime: an engine); run
 the host's own ``train.py`` through the launcher, some rollouts with a checkpoint and an evaluation after
 each; run it again for one more, so that it resumes; convert the newest checkpoint; print what was seen and what not.
-Everything lies under ``SAVE_PATH/rehearsals/<time>``, the page as ``rehearsal.md``.
+Everything lies under ``SAVE_PATH/rehearsals/<time>``, the page as ``rehearsal.md``. What a CPU cannot show is in
+docs/hosts.md.
+
+The page is read off the metrics that slime and vime write into their job's log, one line each::
+
+    [...] rollout_metrics.py:268 - perf 0: {'rollout/memory/reward': 0.156, ...}
+    [...] model.py:918 - step 0: {'train/loss': 0.13, 'train/grad_norm': 1.92}
 """
 
 from __future__ import annotations
@@ -15,26 +21,28 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import aiohttp
 
-from ..checkpoints.convert import main as convert
+from ..checkpoints.convert import convert
 from ..config import Config
 from ..launch.launch import launch, print_plan
-from ..launch.preflight import find_problems, settings_problems
+from ..launch.model_args import flag_values
+from ..launch.preflight import find_problems
 from ..launch.ray_job import cluster, job_address
 from ..serving.control import Server
 from ..system.cli import one_line_errors, run_main, start_logging
-from ..system.errors import MemAgentError
 from ..system.processes import wait_until_healthy
+from ..system.text import markdown_table
 from ..training.train import pocket_profile
-from .page import Seen, deviations, faults, progress_of, read_log, report
 from .rehearsal_plan import Rehearsal, plan_rehearsal
 from .slime_shim import start_sglang
 
@@ -42,63 +50,164 @@ logger = logging.getLogger("mem_agent")
 
 WITHOUT_SPARE_WORKERS = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
 """Workers that nobody asked for would import torch on cores that are needed."""
-_ENGINE_START_S = 600.0
+GAP = "train/train_rollout_logprob_abs_diff"
+"""Mean difference of the log-probs that trainer and engine give to the same tokens."""
+_LARGEST_GAP = 1e-4
+"""Both compute in float32."""
+_LOGGED = re.compile(r"\b(step|rollout|perf|eval) (\d+): (\{.*\})\s*$", re.MULTILINE)
+_NUMBER = re.compile(r"'([^']+)': (-?(?:\d[\d.e+-]*|inf|nan))[,}]")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_PROGRESS = re.compile(r"\b(rollout|eval) \d+\b[^{]*: \d+ trajectories \| .*|\bstep \d+: \{.*"
+                       r"|^(\(\w+ pid=\d+\) )*(ERROR [\d-]+ \S+ \S+ )?[\w.]*(Error|Exception): .*")
+"""This pack's summaries, optimizer steps, and errors."""
+_PLACES = {"HF_CKPT", "TORCH_DIST", "SAVE_PATH", "REWARD_ARGS", "--hf-checkpoint", "--ref-load", "--load", "--save",
+           "--custom-config-path", "--vllm-port"}
+"""What differs on every machine."""
+
+Metrics = dict[int, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the runs of one rehearsal left behind."""
+
+    metrics: Mapping[str, Metrics]
+    resumed_at: int
+    """The first rollout after the resume; -1: none was logged."""
+    converted: Path
+    seconds: Mapping[str, float]
+
+    def series(self, kind: str, name: str) -> str:
+        return ", ".join(f"{of[name]:.3g}" for of in self.metrics[kind].values() if name in of) or "not logged"
 
 
 def rehearse(rehearsal: Rehearsal) -> Seen:
     """Run all of it; what it left behind."""
     plan, config = rehearsal.here, rehearsal.here.config
-    joined = config.replace(ray_address=job_address(config, plan.ports))
+    plan = replace(plan, config=config.replace(ray_address=job_address(config, plan.ports)))
     more = ["--num-rollout", str(config.num_rollout + 1)]  # behind the launcher's own
-    runs = {
-        "train": replace(plan, config=joined),
-        "resume": replace(plan, config=joined, arguments={**plan.arguments, "resume": more}),
-    }
+    runs = {"train": plan, "resume": replace(plan, arguments={**plan.arguments, "resume": more})}
     seconds: dict[str, float] = {}
     log, resumed_from = plan.folder / "job.log", 0
     with cluster(config, plan.ports, plan.layout.gpus_per_node, plan.cpus, plan.folder / "ray_head.log"):
         for phase, run in runs.items():
-            began = time.monotonic()
-            resumed_from = log.stat().st_size if log.is_file() else 0
+            began, resumed_from = time.monotonic(), log.stat().st_size if log.is_file() else 0
             with _engine(rehearsal, phase):
                 launch(run, show_progress)
             seconds[phase] = time.monotonic() - began
-            logger.info("%s: done in %.0f s", phase, seconds[phase])
     newest = Path(config.save_path) / f"iter_{config.num_rollout:07d}"
-    output = Path(config.save_path) / "hf" / newest.name
-    if convert(["--input", str(newest), "--hf", config.hf_ckpt, "--output", str(output)]):
-        raise MemAgentError(f"{newest} was not converted; the line above says why")
+    output = newest.parent / "hf" / newest.name
+    convert(newest, config.hf_ckpt, output)
     return Seen(read_log(log), min(read_log(log, resumed_from)["rollout"], default=-1), output, seconds)
 
 
 def show_progress(lines: str) -> None:
     """Of a host's thousand lines those that say how it goes; ``launch/job.log`` has them all."""
-    for line in lines.splitlines():
-        if progress := progress_of(line):
-            logger.info("%s", progress)
+    for progress in filter(None, map(progress_of, lines.splitlines())):
+        logger.info("%s", progress)
 
 
 @contextlib.contextmanager
 def _engine(rehearsal: Rehearsal, phase: str) -> Iterator[None]:
     """slime's engine for as long as the block lasts, as on a cluster a new one for each run; vime starts its own."""
-    plan, config, port = rehearsal.here, rehearsal.here.config, rehearsal.engine_port
-    if plan.config.host != "slime":
+    config, port, folder = rehearsal.here.config, rehearsal.engine_port, rehearsal.here.folder / phase
+    if config.host != "slime":
         yield
         return
-    python, model, folder = os.environ["SGLANG_PYTHON"], Path(config.hf_ckpt), plan.folder / phase
-    engine = start_sglang(python, model, port, config.engine_max_len, folder, config.seed)
-    logger.info("%s: starting SGLang on the CPU; log %s", phase, engine.log_path)
+    engine = start_sglang(
+        os.environ["SGLANG_PYTHON"], Path(config.hf_ckpt), port, config.engine_max_len, folder, config.seed)
 
     async def wait() -> None:
         async with aiohttp.ClientSession() as session:
             server = Server(f"http://127.0.0.1:{port}", session)
-            await wait_until_healthy(engine, lambda: server.answers("/health"), _ENGINE_START_S)
+            await wait_until_healthy(engine, lambda: server.answers("/health"), 600.0)
 
     try:
         asyncio.run(wait())
         yield
     finally:
         engine.stop(20.0)
+
+
+# --- what it left behind ---------------------------------------------------------------------------------------------
+
+
+def read_log(path: Path, start: int = 0) -> dict[str, Metrics]:
+    """``{"rollout" | "step" | "eval": {number: metrics}}`` in the file from byte ``start`` on, none where there is no
+    file; what was logged last of a number stands.
+    """
+    text = path.read_bytes()[start:].decode(errors="replace") if path.is_file() else ""
+    found: dict[str, Metrics] = {kind: defaultdict(dict) for kind in ("rollout", "step", "eval")}
+    for kind, number, values in _LOGGED.findall(_COLOUR.sub("", text)):
+        numbers = {name: float(value) for name, value in _NUMBER.findall(values)}
+        found["rollout" if kind == "perf" else kind][int(number)].update(numbers)
+    return found
+
+
+def progress_of(line: str) -> str:
+    """What a person wants to see of a line while it runs, or nothing."""
+    shown = _PROGRESS.search(_COLOUR.sub("", line).rstrip())
+    return shown[0] if shown else ""
+
+
+def report(rehearsal: Rehearsal, seen: Seen, wrong: Sequence[str]) -> str:
+    """The page; ``wrong`` is what ``faults`` found."""
+    plan, layout = rehearsal.here, rehearsal.here.layout
+    sets = dict.fromkeys(name for of in seen.metrics["eval"].values() for name in of if name.count("/") == 1)
+    rows = [
+        ("the host's unedited driver, as a Ray job by the launcher's command", plan.driver),
+        ("model", "two layers with random weights: rewards and losses mean nothing" if rehearsal.random_model
+         else plan.config.hf_ckpt),
+        ("rollouts through router and engine", f"{len(seen.metrics['rollout'])}, {seen.seconds['train']:.0f} s"),
+        ("reward", seen.series("rollout", "rollout/memory/reward")),
+        ("trajectories that failed, a rollout", seen.series("rollout", "rollout/memory/failed")),
+        ("log-probs of trainer and engine, mean difference", seen.series("step", GAP)),
+        ("optimizer steps: gradient norm", seen.series("step", "train/grad_norm")),
+        ("KL to the reference", seen.series("step", "train/kl_loss")),
+        ("trainer ranks",
+         f"{layout.train_gpus}: tensor {layout.tp}, pipeline {layout.pp}, data parallel {layout.data_parallel}"),
+        ("evaluation while training", "; ".join(f"{name} {seen.series('eval', name)}" for name in sets) or "none"),
+        ("save, end, resume", f"continued with rollout {seen.resumed_at}, {seen.seconds['resume']:.0f} s"),
+        ("conversion to Hugging Face", seen.converted),
+    ]
+    verdict = ["**Faults:**", "", *(f"- {line}" for line in wrong)] if wrong else ["No faults were found."]
+    return "\n".join([
+        f"# Rehearsed on {time.strftime('%Y-%m-%d')}: {plan.driver.name} of {plan.config.host}", "", *verdict,
+        "", "## Exercised", "", markdown_table(("what", "seen"), rows, ("what", "seen")), "", deviations(rehearsal),
+    ])
+
+
+def deviations(rehearsal: Rehearsal) -> str:
+    """Every setting or flag that differs here from the cluster's and is no place; a dash where it is not given."""
+    one, other = (
+        {name: str(value) for name, value in plan.config.to_mapping().items()}
+        | {flag: value or "given" for flag, value in flag_values(plan.command).items()}
+        for plan in (rehearsal.cluster, rehearsal.here)
+    )
+    names = [name for name in {**one, **other} if name not in _PLACES and one.get(name) != other.get(name)]
+    header = ("setting or flag", "cluster", "here")
+    table = markdown_table(header, [(name, one.get(name, "-"), other.get(name, "-")) for name in names], header)
+    return f"## Every deviation of settings\n\n{table}\n"
+
+
+def faults(rehearsal: Rehearsal, seen: Seen) -> list[str]:
+    """What a rehearsal must not show, a line each; a page with one is no pass."""
+    config, log, found = rehearsal.here.config, rehearsal.here.folder / "job.log", []
+    for kind, wanted in (("rollout", config.num_rollout + 1), ("step", 1), ("eval", config.eval_interval)):
+        if (logged := len(seen.metrics[kind])) < wanted:
+            found.append(f"{kind}: {logged} logged, {wanted} wanted; {log} says why")
+    if seen.resumed_at != config.num_rollout:
+        found.append(f"the resumed run began with rollout {seen.resumed_at}, not with {config.num_rollout}")
+    for number, metrics in seen.metrics["rollout"].items():
+        if failed := metrics.get("rollout/memory/failed"):
+            found.append(f"rollout {number}: {failed:g} trajectories failed; {log} says why")
+    for number, metrics in seen.metrics["step"].items():
+        gap = metrics.get(GAP, 0.0)
+        # In FULLY_ASYNC samples are older than the weights they are trained on, by design.
+        if not config.fully_async and not gap <= _LARGEST_GAP:
+            found.append(f"step {number}: trainer and engine are {gap:.2g} apart in their log-probs: the engine has "
+                         "other weights, or rows other tokens, than the trainer")
+    return found
 
 
 @one_line_errors("the same command starts a new rehearsal")
@@ -111,9 +220,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     start_logging()
     os.environ.update(WITHOUT_SPARE_WORKERS)
     with pocket_profile():
-        rehearsal = plan_rehearsal(Config.from_env(), Path(sys.prefix) / "sources", options.rollouts, options.ranks)
+        rehearsal = plan_rehearsal(Config.from_env(), options.rollouts, options.ranks)
         folder = Path(rehearsal.here.config.save_path)
-        wrong = [f"on the cluster: {line}" for line in settings_problems(rehearsal.cluster)]
+        wrong = [f"on the cluster: {line}" for line in find_problems(rehearsal.cluster, of_machine=False)]
         wrong += find_problems(rehearsal.here)
         if options.dry_run:
             print_plan(rehearsal.here)

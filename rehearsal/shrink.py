@@ -27,7 +27,6 @@ from ..checkpoints.hf_folder import copy_model_files
 from ..config import Config
 from ..hooks.rewards import load_reward
 from ..launch.layout import Layout
-from ..launch.model_args import CONFIG_KEYS
 from ..rewards.reward import Added, Answered, Parts, Reward
 
 SMALL_MODEL = 20e6
@@ -36,9 +35,10 @@ _READING = {"mem_chunk_tokens": 128, "mem_max_question": 128, "mem_max_memory": 
             "mem_max_chunks": 3}
 _ANSWERING = {"mem_max_question": 512, "mem_max_final": 128}
 _DOCUMENTS, _SIBLINGS, _STEPS = 2, 4, 2
-_TINY = {"--num-layers": 2, "--hidden-size": 128, "--ffn-hidden-size": 256, "--num-attention-heads": 4,
-         "--num-query-groups": 2, "--kv-channels": 32}
+_TINY = {"num_hidden_layers": 2, "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 32, "dtype": "float32"}
 """Heads of 32: vLLM's attention on a CPU has kernels for multiples of 32 alone."""
+_UNUSED = ("layer_types", "torch_dtype", "pad_token_id")
 
 
 def shrink(config: Config) -> Config:
@@ -75,20 +75,9 @@ def shrink_layout(cluster: Layout, ranks: int, longest_row: int, step: int) -> L
     )
 
 
-def shrink_description(model: list[str]) -> list[str]:
-    """Megatron's description of the random model: the family's, with rule 2's numbers behind its own, which they
-    replace.
-    """
-    return [*model, *(str(item) for pair in _TINY.items() for item in pair)]
-
-
 def shrink_model(content: Mapping[str, Any]) -> dict[str, Any]:
     """``config.json`` of the random model."""
-    numbers = {CONFIG_KEYS[flag]: value for flag, value in _TINY.items()}
-    small = {**content, **numbers, "dtype": "float32", "layer_types": None, "torch_dtype": None}
-    if small.get("pad_token_id") == -1:  # none
-        del small["pad_token_id"]
-    return {key: value for key, value in small.items() if value is not None}
+    return {key: value for key, value in {**content, **_TINY}.items() if key not in _UNUSED}
 
 
 def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) -> None:

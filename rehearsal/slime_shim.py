@@ -63,9 +63,6 @@ def frame_weight_updates(module: Any) -> None:
 
 # --- the engine ------------------------------------------------------------------------------------------------------
 
-_STAND_INS = ("sgl_kernel", "torchvision")
-"""Packages that SGLang imports and, where it computes in plain PyTorch, never calls."""
-_TORCHVISION = "Metadata-Version: 2.1\nName: torchvision\nVersion: 0.28.0\n"
 
 
 def start_sglang(python: str, model: Path, port: int, context: int, folder: Path, seed: int = 1) -> ChildProcess:
@@ -85,12 +82,12 @@ def start_sglang(python: str, model: Path, port: int, context: int, folder: Path
         "--random-seed", str(seed), "--sleep-on-idle",
     ]
     stand_ins = folder / "stand_ins"
-    for name in _STAND_INS:
+    for name in ("sgl_kernel", "torchvision"):  # imported and, where it computes in plain PyTorch, never called
         (stand_ins / name).mkdir(parents=True, exist_ok=True)
         shutil.copy(Path(__file__).with_name("absent.py"), stand_ins / name / "__init__.py")
     about = stand_ins / "torchvision-0.28.0.dist-info"  # transformers compares this version
     about.mkdir(exist_ok=True)
-    (about / "METADATA").write_text(_TORCHVISION)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: torchvision\nVersion: 0.28.0\n")
     environment = {
         **os.environ, "PYTHONPATH": str(stand_ins), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
         "SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": "0",

@@ -4,33 +4,30 @@ for this CPU.
     trainer    its half of the weight transfer, over gloo; the engine's is ``vllm_weights``
     engine     its command with the pack's CPU options, in the pack's own Python
 
-vime either runs ``vllm serve MODEL --flag ...``, for which ``bin/vllm`` stands first on PATH, or calls vLLM in a child
-process with the flags' values; both end in ``start``, which replaces the process: its pid stays the one vime ends.
-torch is imported where it is used, as ``bin/vllm`` does without.
+vime calls vLLM in a child process with the flags' values. ``start`` replaces that process: its pid stays the one vime
+ends.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-import logging
 import os
 import shlex
-import socket
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+import torch.distributed as dist
 
 from ..config import Config
 from ..serving.servers import SERVER, engine_environment, engine_options
 from ..system.cli import python_module
-
-if TYPE_CHECKING:
-    import torch
 
 PYTHON = "MEM_AGENT_ENGINE_PYTHON"
 """Variable: the Python that has vLLM for this machine."""
@@ -41,35 +38,22 @@ _PACKAGE = Path(__file__).parents[1]
 
 # --- weights ---------------------------------------------------------------------------------------------------------
 
-_LOOPBACK = "127.0.0.1"
-"""Whatever address a host names, its own perhaps, which is open to its network: all members are on this machine."""
 _PATIENCE = timedelta(minutes=5)
 
 
 class WeightGroup:
-    """Rank 0, the trainer, sends; all others receive. Constructing it waits for all ``world_size`` members."""
+    """Rank 0, the trainer, sends; all others receive. Constructing it waits for all ``world_size`` members. Whatever
+    address a host names, all are on this machine.
+    """
 
     def __init__(self, port: int, rank: int, world_size: int) -> None:
-        import torch.distributed as dist
-
-        # The store would listen on every address of the machine.
-        listening = socket.create_server((_LOOPBACK, port)).detach() if rank == 0 else None
-        self._store = dist.TCPStore(
-            _LOOPBACK, port, world_size, is_master=rank == 0, timeout=_PATIENCE, master_listen_fd=listening
-        )
-        gloo: Any = dist.ProcessGroupGloo
-        options = gloo._Options()
-        options._devices = [gloo.create_device(hostname=_LOOPBACK)]
-        options._timeout = _PATIENCE
-        self._group = gloo(dist.PrefixStore("weights", self._store), rank, world_size, options)
+        self._store = dist.TCPStore("127.0.0.1", port, world_size, is_master=rank == 0, timeout=_PATIENCE)
+        store = dist.PrefixStore("weights", self._store)
+        self._group: Any = dist.ProcessGroupGloo(store, rank, world_size, _PATIENCE)
 
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Fill ``tensor`` on every other rank with rank 0's, in place."""
-        from torch.distributed import BroadcastOptions
-
-        options = BroadcastOptions()
-        options.rootRank, options.rootTensor = 0, 0
-        self._group.broadcast([tensor], options).wait()
+        self._group.broadcast(tensor, 0).wait()
 
 
 @dataclass(frozen=True)
@@ -104,7 +88,7 @@ def give_weight_transfer(_: ModuleType) -> None:
     sys.modules[name] = module
 
 
-# --- an older vLLM and a GPU -----------------------------------------------------------------------------------------
+# --- an older vLLM --------------------------------------------------------------------------------------------------
 
 def keep_old_places(_: ModuleType) -> None:
     """A module of vLLM 0.23 is elsewhere in 0.32."""
@@ -112,45 +96,25 @@ def keep_old_places(_: ModuleType) -> None:
     sys.modules["vllm.entrypoints.openai.cli_args"] = new
 
 
-def log_devices(module: Any) -> None:
-    """vime writes the current device as the number that it is on a GPU."""
-
-    import torch
-
-    def number(record: logging.LogRecord) -> bool:
-        if isinstance(record.args, tuple):
-            record.args = tuple(0 if isinstance(item, torch.device) else item for item in record.args)
-        return True
-
-    module.logger.addFilter(number)
-
-
 # --- the server ------------------------------------------------------------------------------------------------------
 
 def engine_variables(config: Config, python: str) -> dict[str, str]:
-    """What a job's processes need in order to start servers with ``python``, except ``bin/`` on their PATH."""
+    """What a job's processes need in order to start servers with ``python``."""
     weights = ["--worker-extension-cls", "mem_agent.rehearsal.vllm_weights.GlooWeights",
                "--weight-transfer-config", json.dumps({"backend": "gloo"})]
     return {PYTHON: python, OPTIONS: shlex.join([*engine_options(config, "cpu"), *weights])}
 
 
-def start(model: str, flags: Sequence[str]) -> None:
-    """Become the server of ``model``; does not return."""
-    options = shlex.split(os.environ[OPTIONS])
-    command = python_module(SERVER, "--model", model, *flags, *options, python=os.environ[PYTHON])
-    print("vLLM on this CPU:", shlex.join(command), flush=True)
-    environment = engine_environment(os.environ, "cpu", 0) | {"PYTHONPATH": str(_PACKAGE.parent)}
-    os.execve(command[0], command, environment)
-
-
-def start_with(values: dict[str, Any], environment: dict[str, str]) -> None:
+def start(values: dict[str, Any], environment: dict[str, str]) -> None:
     """Become the server described by the values of vLLM's flags, by name, as a host's child process."""
     from vllm.entrypoints.launchers.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     os.environ.update(environment)
-    defaults = vars(make_arg_parser(FlexibleArgumentParser()).parse_args([]))
-    start(values["model"], as_flags({k: v for k, v in values.items() if k != "model"}, defaults))
+    flags = as_flags(values, vars(make_arg_parser(FlexibleArgumentParser()).parse_args([])))
+    command = python_module(SERVER, *flags, *shlex.split(os.environ[OPTIONS]), python=os.environ[PYTHON])
+    print("vLLM on this CPU:", shlex.join(command), flush=True)
+    os.execve(command[0], command, engine_environment(os.environ, "cpu", 0) | {"PYTHONPATH": str(_PACKAGE.parent)})
 
 
 def as_flags(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
@@ -169,10 +133,4 @@ def as_flags(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str
 
 
 def start_engines_on_cpu(module: Any) -> None:
-    if hasattr(module, "_run_vllm_server"):
-        module._run_vllm_server = start_with
-
-
-if __name__ == "__main__":
-    assert sys.argv[1] == "serve", f"a rehearsal has only `vllm serve`: {shlex.join(sys.argv)}"
-    start(sys.argv[2], sys.argv[3:])
+    module._run_vllm_server = start

@@ -207,8 +207,7 @@ def sifter_tables(sifted: Mapping[str, SifterScores]) -> list[Table]:
     tables = []
     for label, scores in sifted.items():
         for measure in ("retrieval", "answers"):
-            # Of all questions together.
-            lines = [line for line in scores.lines if line.measure == measure and not getattr(line, "kind", "")]
+            lines = [line for line in scores.lines if line.measure == measure]
             header, rows = table_of(lines) if lines else ((), [])
             cells = pd.DataFrame(rows, columns=header).replace(r" \[", "\n[", regex=True)
             tables += table(measure, cells, where=f", {shorten(label)}" * (len(sifted) > 1))

@@ -190,7 +190,7 @@ def scores(log_probs: Callable[[list[TrainRow]], list[Any]], steps: Sequence[Seq
 
 
 def checked(config: Config) -> Config:
-    """The config with a local model folder, TRAIN_PROCS, TRAIN_DTYPE and the engines' length.
+    """The config with a local model folder, TRAIN_PROCS and the engines' length.
 
     Raises:
         MemAgentError: it cannot be trained.

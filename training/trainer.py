@@ -12,7 +12,8 @@ With LORA_RANK adapters are trained in place of weights, and the policy without 
 A row without a gradient (advantage 0 and no KL term, or masked as a whole) passes forward alone: it counts in the mean
 and in every statistic of the step, as in the hosts, and costs a third.
 
-Arithmetic is fp32, or with TRAIN_DTYPE=bfloat16 Megatron's mixed precision (``precision.py``). Log-probs are
+Arithmetic is fp32, or with TRAIN_DTYPE=bfloat16 Megatron's mixed precision: weights, activations and gradients of
+products are bfloat16; master weights, sums of gradients, optimizer, log-probs and loss stay fp32. Log-probs are
 those of the sampling distribution: logits are divided by TEMPERATURE.
 """
 
@@ -34,11 +35,10 @@ from torch import Tensor
 from ..checkpoints import megatron_cpu
 from ..checkpoints.attention import DENSE, tree_seq_params
 from ..checkpoints.bridge import build_bridge, build_model, to_hf
-from ..checkpoints.checkpoint import load_weights
+from ..checkpoints.checkpoint import load_weights, stored_name
 from ..checkpoints.hf_folder import check_weights
 from ..checkpoints.lora import adapters_off, add_adapters, merged_weights
 from ..checkpoints.precision import train_dtype
-from ..checkpoints.torch_dist import stored_name
 from ..config import Config
 from .loss import has_gradient, policy_loss, policy_metrics, row_weights, sft_loss, sft_metrics, token_log_probs
 from .ranks import broadcast, join

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from mem_agent.checkpoints import megatron_cpu
 from mem_agent.checkpoints.bridge import UnsupportedModel, build_bridge, build_model, expected_tensors
-from mem_agent.checkpoints.torch_dist import stored_name
+from mem_agent.checkpoints.checkpoint import stored_name
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.training import ranks
 

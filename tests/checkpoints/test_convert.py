@@ -4,24 +4,25 @@ import json
 import pickle
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch.distributed.checkpoint import FileSystemWriter, save_state_dict
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mem_agent.checkpoints import average, checkpoint, convert, hf_folder
 from mem_agent.checkpoints.bridge import build_bridge, expected_tensors
+from mem_agent.checkpoints.checkpoint import ModelTensors
 from mem_agent.checkpoints.folders import TRACKER, CheckpointError
 from mem_agent.checkpoints.hf_folder import HfTensors, UnsupportedModel
 from mem_agent.checkpoints.hf_model import load_vocabulary, refuse_foreign_code
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
-from mem_agent.checkpoints.torch_dist import ModelTensors
-from mem_agent.config import ConfigError
+from mem_agent.system.errors import MemAgentError
 from mem_agent.system.files import DiskFull
 from mem_agent.tests.helpers.attack import Attack
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
@@ -50,10 +51,6 @@ def edit(folder: Path, file: str = "config.json", **change: object) -> None:
     (folder / file).write_text(json.dumps(json.loads((folder / file).read_text()) | change))
 
 
-def full(*_: object, **__: object) -> None:
-    raise OSError(28, "No space left on device")
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> tuple[Path, Path, Weights]:
     """(model folder, run folder with two checkpoints of it, its weights)."""
@@ -63,19 +60,6 @@ def run(tmp_path_factory) -> tuple[Path, Path, Weights]:
     shutil.copytree(first, first.with_name("iter_0000001"))
     first.rename(first.with_name("iter_0000003"))
     return model, folder / "run", read(model)
-
-
-@pytest.fixture(scope="module")
-def stored(run) -> Weights:
-    """The weights under their names in a checkpoint, one per layer."""
-    tensors = ModelTensors(run[1] / "iter_0000003")
-    return {name: tensors.read(name) for name in tensors.shapes}
-
-
-def write_checkpoint(folder: Path, tensors: Weights) -> Path:
-    folder.mkdir()
-    save_state_dict(tensors, FileSystemWriter(folder), no_dist=True)
-    return folder
 
 
 # --- to Hugging Face ------------------------------------------------------------------------------------------------
@@ -106,21 +90,18 @@ def test_one_checkpoint_several_or_their_mean(run, tmp_path, capsys, monkeypatch
     index = json.loads((models[0] / "model.safetensors.index.json").read_text())
     assert set(index["weight_map"]) == set(weights) and len(set(index["weight_map"].values())) > 3
     assert convert.main([*arguments[:4], "--iteration", "4"]) == 1 and "iter_0000003" in capsys.readouterr().err
-    assert convert.main([*arguments[:4], "--all", "--output", str(tmp_path / "out")]) == 1
 
 
-LAYER = "decoder.layers.1.mlp.linear_fc2.weight"
-
-
-@pytest.mark.parametrize("name,shape", [(LAYER, None), (LAYER, (64, 127)), ("output_layer.weight", (512, 64))])
-def test_what_does_not_fit_is_named_in_one_line_and_nothing_is_written(run, stored, tmp_path, name, shape, capsys):
-    changed = {key: tensor for key, tensor in stored.items() if key != name}
-    changed |= {name: torch.zeros(shape)} if shape else {}
-    source = write_checkpoint(tmp_path / "iter_0000001", changed)
-    assert convert.main(["--input", str(source), "--hf", str(run[0]), "--output", str(tmp_path / "out")]) == 1
+@pytest.mark.parametrize("other,name", [
+    ({"layers": 3}, "decoder.layers.2"), ({"vocab": 600}, "embedding"), ({"tied": False}, "output_layer"),
+])
+def test_a_checkpoint_of_another_model_is_one_line_and_nothing_is_written(run, tmp_path, capsys, other, name):
+    model = make_tiny_model(tmp_path / "other", **{"tied": True} | other)
+    capsys.readouterr()
+    assert convert.main(["--input", str(run[1]), "--hf", str(model), "--output", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
     assert name in error and "HF_CKPT" in error and error.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["iter_0000001"]
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
 def test_an_existing_output_is_replaced_only_when_forced_and_by_a_whole_one(run, tmp_path, monkeypatch):
@@ -130,7 +111,7 @@ def test_an_existing_output_is_replaced_only_when_forced_and_by_a_whole_one(run,
     with pytest.raises(CheckpointError, match="FORCE=1"):
         convert.convert(save_path, model, tmp_path / "out")
     with monkeypatch.context() as patch, pytest.raises(DiskFull, match="out"):
-        patch.setattr(hf_folder, "save_file", full)
+        patch.setattr(hf_folder, "save_file", Mock(side_effect=OSError(28, "No space left on device")))
         convert.convert(save_path, model, tmp_path / "out", force=True)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["out", "precious"]
     convert.convert(save_path, model, tmp_path / "out", force=True)
@@ -145,18 +126,14 @@ class OfMegatron:
     __module__ = "megatron.of_the_future"
 
 
-def test_metadata_with_unknown_classes_of_megatron_is_read_and_such_as_would_run_code_refused(
-    run, tmp_path, monkeypatch
-):
+def test_of_the_metadata_megatrons_own_classes_are_skipped_and_code_is_not_run(run, tmp_path, monkeypatch):
     source = shutil.copytree(run[1] / "iter_0000003", tmp_path / "iter_0000003")
     metadata = pickle.loads((source / ".metadata").read_bytes())
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, OfMegatron.__module__, SimpleNamespace(OfMegatron=OfMegatron))
-        metadata.planner_data = OfMegatron()
-        (source / ".metadata").write_bytes(pickle.dumps(metadata))
+    monkeypatch.setitem(sys.modules, OfMegatron.__module__, SimpleNamespace(OfMegatron=OfMegatron))
+    (source / ".metadata").write_bytes(pickle.dumps(replace(metadata, planner_data=OfMegatron())))
+    monkeypatch.delitem(sys.modules, OfMegatron.__module__)
     convert.convert(source, run[0], tmp_path / "out")
-    metadata.planner_data = Attack(tmp_path / "victim")
-    (source / ".metadata").write_bytes(pickle.dumps(metadata))
+    (source / ".metadata").write_bytes(pickle.dumps(replace(metadata, planner_data=Attack(tmp_path / "victim"))))
     with pytest.raises(CheckpointError, match=r"\.metadata"):
         convert.convert(source, run[0], tmp_path / "other")
     assert not (tmp_path / "victim").exists()
@@ -168,15 +145,12 @@ def test_metadata_with_unknown_classes_of_megatron_is_read_and_such_as_would_run
 def test_python_that_comes_with_a_model_runs_only_where_it_is_trusted(run, tmp_path):
     model = shutil.copytree(run[0], tmp_path / "mine")
     (model / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    for name, kind in (("config.json", "AutoConfig"), ("tokenizer_config.json", "AutoTokenizer")):
-        edit(model, name, auto_map={kind: "mine.Mine"}, model_type="mine", tokenizer_class="Mine")
-    with pytest.raises(ConfigError, match=r"config\.json .*TRUST_REMOTE_CODE=1"):
-        refuse_foreign_code(model, False)
+    edit(model, auto_map={"AutoConfig": "mine.Mine"}, model_type="mine")
+    edit(model, "tokenizer_config.json", auto_map={"AutoTokenizer": "mine.Mine"}, tokenizer_class="Mine")
     refuse_foreign_code(model, True)
-    with pytest.raises(ConfigError, match="TRUST_REMOTE_CODE=1"):
-        load_vocabulary(model)
-    with pytest.raises(UnsupportedModel):
-        build_bridge(model)
+    for reader in (load_vocabulary, build_bridge, lambda folder: refuse_foreign_code(folder, False)):
+        with pytest.raises(MemAgentError, match=r"TRUST_REMOTE_CODE=1|not supported"):
+            reader(model)
     assert not (tmp_path / "ran").exists()
 
 
@@ -208,8 +182,7 @@ def test_every_architecture_comes_back_bit_for_bit(tmp_path, architecture, tied,
 
 def test_the_layout_is_that_of_the_hosts_own_tool(tmp_path):
     folder = write_release(make_tiny_model(tmp_path / "hf", architecture="qwen2"), tmp_path / "out")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [TRACKER, "release"]
-    assert (tmp_path / "out" / TRACKER).read_text() == "release"
+    assert (tmp_path / "out" / TRACKER).read_text() == folder.name == "release"
     assert {path.name for path in folder.iterdir()} == {".metadata", "__0_0.distcp", "common.pt", "metadata.json"}
     assert json.loads((folder / "metadata.json").read_text())["sharded_backend"] == "torch_dist"
     common = torch.load(folder / "common.pt", weights_only=False)
@@ -219,12 +192,29 @@ def test_the_layout_is_that_of_the_hosts_own_tool(tmp_path):
     sizes = {key: tuple(getattr(entry, "size", ())) for key, entry in metadata.state_dict_metadata.items()}
     assert sizes["decoder.layers.self_attention.linear_qkv.weight"] == (2, 128, 64)
     assert sizes["decoder.layers.mlp.linear_fc1.layer_norm_weight"] == (2, 64)
-    # What a Transformer Engine model asks for is there.
-    states = {index.fqn for index in metadata.storage_data if "_extra_state" in index.fqn}
-    layer = ("linear_qkv", "linear_proj", "core_attention", "q_layernorm", "k_layernorm", "linear_fc1", "linear_fc2")
-    asked = [f"{'mlp' if 'fc' in module else 'self_attention'}.{module}" for module in layer]
-    names = {f"decoder.layers.{module}._extra_state/shard_{i}_2" for module in asked for i in range(2)}
-    assert states == names | {"decoder.final_layernorm._extra_state/shard_0_1"}
+    # What a Transformer Engine model asks for: of two layers seven modules each, and the last norm's.
+    states = sorted(index.fqn for index in metadata.storage_data if "_extra_state" in index.fqn)
+    assert len(states) == 15 and states[0] == "decoder.final_layernorm._extra_state/shard_0_1"
+    assert states[1] == "decoder.layers.mlp.linear_fc1._extra_state/shard_0_2"
+
+
+EMBEDDING = "model.embed_tokens.weight"
+
+
+def test_a_copy_of_a_tied_output_layer_is_left_out_and_another_one_refused(run, tmp_path):
+    model, weights = shutil.copytree(run[0], tmp_path / "hf"), run[2]
+    write(model, weights | {"lm_head.weight": weights[EMBEDDING].clone()})
+    write_release(model, tmp_path / "out")
+    convert.convert(tmp_path / "out", model, tmp_path / "back")
+    assert same(tmp_path / "back", weights)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "back")
+    assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
+    average.average([model, tmp_path / "back"], tmp_path / "mean")
+    assert same(tmp_path / "mean", weights)
+    write(model, weights | {"lm_head.weight": weights[EMBEDDING] + 1})
+    with pytest.raises(UnsupportedModel, match=r"/hf: lm_head\.weight") as error:
+        write_release(model, tmp_path / "other")
+    assert "\n" not in str(error.value) and not (tmp_path / "other").exists()
 
 
 # --- the mean of several --------------------------------------------------------------------------------------------
@@ -253,7 +243,6 @@ NORM = torch.zeros(64, dtype=torch.bfloat16)
 @pytest.mark.parametrize("change,message", [
     (lambda f: write(f, read(f) | {"model.norm.weight": NORM.float()}), "model.norm.weight"),
     (lambda f: write(f, read(f) | {"model.norm.weight": NORM * float("nan")}), "model.norm.weight"),
-    (lambda f: edit(f, rms_norm_eps=0.5), "rms_norm_eps"),
 ])
 def test_of_another_or_a_diverged_model_there_is_no_mean(three, tmp_path, change, message, capsys):
     change(odd := shutil.copytree(three[2], tmp_path / "odd"))

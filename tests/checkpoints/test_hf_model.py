@@ -9,7 +9,6 @@ from mem_agent.checkpoints import convert
 from mem_agent.checkpoints.hf_model import config_for_model
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.config import Config, ConfigError, write_settings
-from mem_agent.serving import serve_engines
 from mem_agent.tests.helpers.evaluations import make_model
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
@@ -57,27 +56,11 @@ def model(tmp_path):
     return model
 
 
-@pytest.mark.parametrize("env,chunk,line", [
-    ({}, 20, "settings from {}: MEM_CHUNK_TOKENS=20 MEM_MAX_MEMORY=8 MEM_MAX_FINAL=16 MEM_MAX_QUESTION=12"),
-    ({"MEM_CHUNK_TOKENS": "300"}, 300, "settings from {}: MEM_MAX_MEMORY=8 MEM_MAX_FINAL=16 MEM_MAX_QUESTION=12; "
-     "not those of {}: MEM_CHUNK_TOKENS=300"),
-])
-def test_the_environment_wins_over_the_model(model, env, chunk, line):
-    config, said = config_for_model(model, env)
-    file = model / "mem_agent.yaml"
-    assert config.mem_chunk_tokens == chunk and said == line.format(file, file)
-
-
-def test_a_server_takes_them_and_gets_the_length_that_they_need(model, monkeypatch, caplog):
-    started = []
-    monkeypatch.setattr(serve_engines, "Fleet", lambda config, *_, **__: started.append(config.engine_max_len))
-    monkeypatch.setattr(serve_engines, "run_stoppable", lambda serving: serving.close())
-    caplog.set_level("INFO")
-    for name, value in (("SEED", "1"), ("MEM_CHUNK_TOKENS", "300"), ("ENGINE_MAX_LEN", "2000")):
-        monkeypatch.setenv(name, value)
-        serve_engines.main(["--model", str(model)])
-    assert started[0] < started[1] < started[2] == 2000
-    assert "settings from" in caplog.text
+def test_the_environment_wins_over_the_model_which_sets_nothing_but_its_agent(model):
+    leave(model, MEM_CHUNK_TOKENS=20, MEM_MAX_MEMORY=8, TRUST_REMOTE_CODE=True)
+    config, said = config_for_model(model, {"MEM_CHUNK_TOKENS": "300"})
+    assert (config.mem_chunk_tokens, config.mem_max_memory, config.trust_remote_code) == (300, 8, False)
+    assert said == f"settings from {model}/mem_agent.yaml: MEM_MAX_MEMORY=8"
 
 
 @pytest.mark.parametrize("name,place", [("AGENT", "{}/own.py:Own"), ("TASK", "qa,{}/own.py:Own")])

@@ -74,15 +74,11 @@ def test_an_evaluation_replaces_the_one_before_and_a_mean_has_none(run, tmp_path
 ])
 def test_the_start_is_named_by_its_hub_id_or_its_folder(run, start, base, title):
     """A run leaves the folder that its HF_CKPT was downloaded to; without settings it is the one given to convert."""
-    leave(run, hf_ckpt=start)
+    leave(run, hf_ckpt=start, agent_args="a=http://host/v1/chat Org/Model,b=/tmp/private/x.json")
     card = card_of_run(run, "iter_0000006", "/elsewhere")
     assert head(card).get("base_model") == base and f"# {title}, trained" in card
     assert "c1899" not in card and "/home/me" not in card
-
-
-def test_paths_of_the_machine_are_shown_by_their_last_part(run):
-    leave(run, agent_args="a=http://host/v1/chat Org/Model,b=/tmp/private/x.json:y=/var/tmp/private/z")
-    assert "\n| `AGENT_ARGS` | `a=http://host/v1/chat Org/Model,b=x.json:y=z` |\n" in card_of_run(run, "iter_2", "")
+    assert "\n| `AGENT_ARGS` | `a=http://host/v1/chat Org/Model,b=x.json` |\n" in card
 
 
 # --- to the hub -----------------------------------------------------------------------------------------------------

@@ -29,9 +29,8 @@ from aiohttp import web
 from mem_agent.config import Config
 from mem_agent.launch.launch import launch
 from mem_agent.launch.plan import Plan
-from mem_agent.rehearsal.page import Metrics, read_log
 from mem_agent.rehearsal.rehearsal_plan import plan_rehearsal
-from mem_agent.rehearsal.rehearse import WITHOUT_SPARE_WORKERS, show_progress
+from mem_agent.rehearsal.rehearse import WITHOUT_SPARE_WORKERS, Metrics, read_log, show_progress
 from mem_agent.system.cli import one_line_errors, start_logging, stop_on_signals
 from mem_agent.system.processes import ChildProcess
 from mem_agent.tests.helpers import host_actor
@@ -110,7 +109,7 @@ def engine_main(arguments: list[str]) -> int:
 def planned(kept: Path) -> tuple[Plan, int]:
     """The plan and the engine's port: those of the first start, as a launch on a cluster has them."""
     if not kept.is_file():
-        rehearsal = plan_rehearsal(Config.from_env(), Path(sys.prefix) / "sources", ROLLOUTS, ranks=1)
+        rehearsal = plan_rehearsal(Config.from_env(), ROLLOUTS, ranks=1)
         plan = rehearsal.here
         plan = replace(plan, host_settings={**plan.host_settings, "sglang_enable_deterministic_inference": True})
         kept.write_bytes(pickle.dumps((plan, rehearsal.engine_port)))

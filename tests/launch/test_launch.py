@@ -36,10 +36,9 @@ def plan(env):
 
 
 def problems(env):
-    """Some settings leave a plan to be shown, with problems in it."""
     try:
         return preflight.find_problems(plan(env))
-    except ConfigError as error:
+    except ConfigError as error:  # some settings leave no plan to be shown
         return [str(error)]
 
 
@@ -81,44 +80,33 @@ def test_dry_run_of_each_recipe(host, name, changes, tmp_path, capsys, monkeypat
     assert found == file.read_text()
 
 
-@pytest.mark.parametrize("host,batch,concurrency", [("slime", "192", "64"),  # 2 x 192 over 6
-                                                    ("vime", "32", "32"), ("vime", "192", "40")])  # 5/4 x 192
-def test_an_asynchronous_worker_draws_what_rollouts_consume(host, batch, concurrency, tmp_path):
-    made = plan(settings(tmp_path, host, FULLY_ASYNC="1", ROLLOUT_BATCH_SIZE=batch, KL_COEF="0",
+def test_an_asynchronous_worker_draws_what_rollouts_consume(tmp_path):
+    made = plan(settings(tmp_path, "vime", FULLY_ASYNC="1", ROLLOUT_BATCH_SIZE="192", KL_COEF="0",
                          HOST_ARGS="--rollout-num-gpus 6 --rollout-num-gpus-per-engine 1"))
-    assert made.arguments["asynchronous"][1] == concurrency and made.command[1].endswith("train_async.py")
+    assert made.arguments["asynchronous"][1] == "40"  # 5/4 x 192 over 6
     assert "--custom-megatron-init-path" not in made.command
 
 
-@pytest.mark.parametrize("host", ["slime", "vime"])
-def test_arguments_of_supervised_training(host, tmp_path):
-    made = plan(settings(tmp_path, host, LOSS="sft", DYNAMIC_FILTER="nonzero_std", KL_COEF="0.1"))
+def test_arguments_of_supervised_training(tmp_path):
+    made = plan(settings(tmp_path, LOSS="sft", DYNAMIC_FILTER="nonzero_std", KL_COEF="0.1"))
     assert made.command[1].endswith("train.py") and made.arguments["loss"][:2] == ["--loss-type", "sft_loss"]
-    assert "mem_agent.rollout.rollout_of_given_replies" in flags(made) and "--debug-train-only" in flags(made)
-    unasked = {"--colocate", "--rollout-num-gpus", "--use-kl-loss", "--dynamic-sampling-filter-path", "--eps-clip",
-               "--custom-megatron-init-path"}
-    assert not unasked & set(flags(made)) and "engine" not in made.arguments
-    assert value(made, "--n-samples-per-prompt") == "1" and made.layout.train_gpus == 8
-
-
-def test_the_users_arguments_come_last_split_as_in_a_shell_and_the_layout_fits_them(tmp_path):
-    made = plan(settings(tmp_path, SAVE_PATH=f"{tmp_path}/a run",
-                         HOST_ARGS="--context-parallel-size 2 --wandb-group 'my run'"))
-    assert made.command[-2:] == ["--wandb-group", "my run"] and made.layout.cp == 2
-    assert value(made, "--save") == f"{tmp_path}/a run"
+    assert "mem_agent.rollout.rollout_of_given_replies" in flags(made) and "engine" not in made.arguments
+    unasked = {"--colocate", "--rollout-num-gpus", "--use-kl-loss", "--dynamic-sampling-filter-path", "--eps-clip"}
+    assert not unasked & set(flags(made)) and made.layout.train_gpus == 8
 
 
 # --- what a plan is made of -----------------------------------------------------------------------------------------
 
 
-def test_paths_reach_workers_absolute(tmp_path, monkeypatch):
-    env = settings(tmp_path)
+def test_paths_reach_workers_absolute_and_the_users_arguments_last_split_as_in_a_shell(tmp_path, monkeypatch):
+    env = settings(tmp_path, HOST_ARGS="--context-parallel-size 2 --wandb-group 'my run'")
     monkeypatch.chdir(tmp_path)
-    relative = {"TRAIN_DATA": "train.jsonl", "SAVE_PATH": "run", "HF_CKPT": "model", "EVAL_DATA": "a.jsonl b.jsonl"}
+    relative = {"TRAIN_DATA": "train.jsonl", "SAVE_PATH": "a run", "HF_CKPT": "model", "EVAL_DATA": "a.jsonl b.jsonl"}
     made = plan(env | relative)
-    assert made.config.train_data == str(tmp_path / "train.jsonl") and made.config.save_path == str(tmp_path / "run")
+    assert made.config.train_data == str(tmp_path / "train.jsonl") and value(made, "--save") == f"{tmp_path}/a run"
     assert made.config.eval_data == f"{tmp_path}/a.jsonl {tmp_path}/b.jsonl"
     assert made.config.torch_dist == str(tmp_path / "model_torch_dist")
+    assert made.command[-2:] == ["--wandb-group", "my run"] and made.layout.cp == 2
 
 
 def test_a_launch_leaves_its_settings_and_ends_where_the_reference_is_not_converted(tmp_path, monkeypatch):
@@ -149,7 +137,6 @@ def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("changes,setting", [
     ({}, None), ({"TRAIN_DATA": "TMP/train.jsonl@[100:]"}, None),
-    ({"HOST_ROOT": "/nowhere"}, "HOST_ROOT"),
     ({"HOST_ROOT": "TMP/old"}, "custom-generate-function-path"),
     ({"MEGATRON_ROOT": "/nowhere"}, "MEGATRON_ROOT"),
     ({"HF_CKPT": "/nowhere"}, "HF_CKPT"),
@@ -157,17 +144,11 @@ def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
     ({"NUM_GPUS": "0"}, "NUM_GPUS"),
     ({"ENGINE_MAX_LEN": "4500"}, "ENGINE_MAX_LEN"),
     ({"FULLY_ASYNC": "1", "DYNAMIC_FILTER": "nonzero_std"}, "DYNAMIC_FILTER"),
-    ({"FULLY_ASYNC": "1", "HOST_ARGS": "--custom-megatron-init-path my.init"}, "HOST_ARGS"),
-    ({"FULLY_ASYNC": "1", "LOSS": "sft"}, "FULLY_ASYNC"),
     ({"HOST_ARGS": "--lr 1 --rollout-top-p=0.9"}, "HOST_ARGS"),
-    ({"HOST_ARGS": "--x 'y"}, "HOST_ARGS"),
     ({"TRAIN_DATA": "/nowhere.jsonl"}, "TRAIN_DATA"),
     ({"TRAIN_DATA": "TMP/train.jsonl@[150:]"}, "ROLLOUT_BATCH_SIZE"),
-    ({"HOST": "vime", "TRAIN_DATA": "TMP/train.jsonl@[-100:]"}, "vime"),
     ({"EVAL_DATA": "TMP/train.jsonl"}, "EVAL_DATA"),
     ({"NUM_NODES": "2"}, "MASTER_ADDR"),
-    ({"RAY_ADDRESS": "10.0.0.1:6379"}, "RAY_ADDRESS"),
-    ({"LR_WARMUP_STEPS": "20", "NUM_ROLLOUT": "20"}, "LR_WARMUP_STEPS"),
 ])
 def test_each_problem_is_one_line(changes, setting, tmp_path):
     changes = {name: value.replace("TMP", str(tmp_path)) for name, value in changes.items()}
@@ -178,20 +159,16 @@ def test_each_problem_is_one_line(changes, setting, tmp_path):
     assert len(found) == (setting is not None) and all(setting in line and "\n" not in line for line in found)
 
 
-@pytest.mark.parametrize(("curriculum", "given", "shuffled"), [
-    ("true", {}, False), ("true", {"ROLLOUT_SHUFFLE": "1"}, True), ("false", {}, True),
-    ("false", {"ROLLOUT_SHUFFLE": "0"}, False),
-])
-def test_a_prepared_curriculum_is_read_in_its_order_unless_the_user_says_otherwise(
-    tmp_path, curriculum, given, shuffled
-):
-    env = settings(tmp_path, **given)
-    row = '{"prompt": "q", "label": "a", "metadata": {"context": "c", "curriculum": %s}}\n'
-    Path(env["TRAIN_DATA"]).write_text(row % curriculum * 200)
-    assert ("--rollout-shuffle" in flags(plan(env))) is shuffled
+def test_a_prepared_curriculum_is_read_in_its_order_unless_the_user_says_otherwise(tmp_path):
+    env = settings(tmp_path)
+    row = '{"prompt": "q", "label": "a", "metadata": {"context": "c", "curriculum": true}}\n'
+    assert "--rollout-shuffle" in flags(plan(env))
+    Path(env["TRAIN_DATA"]).write_text(row * 200)
+    assert "--rollout-shuffle" not in flags(plan(env))
+    assert "--rollout-shuffle" in flags(plan(env | {"ROLLOUT_SHUFFLE": "1"}))
 
 
-def test_documents_by_id_without_their_store_are_told(tmp_path):
+def test_documents_without_their_store_and_adapters_that_a_host_would_leave_out_are_told(tmp_path):
     env = settings(tmp_path)
     row = '{"prompt": "q", "label": "a", "metadata": {"context_id": "%s", "ground_truth": ["a"]}}\n'
     with DocumentWriter(tmp_path / "train.jsonl.docs") as documents:
@@ -199,15 +176,10 @@ def test_documents_by_id_without_their_store_are_told(tmp_path):
     (tmp_path / "train.jsonl").write_text(row % identifier * 200)
     assert problems(env) == []
     (tmp_path / "train.jsonl.docs").rename(tmp_path / "elsewhere")
-    (found,) = problems(env)
-    assert "train.jsonl" in found and identifier in found
-
-
-def test_adapters_that_a_host_would_leave_out_are_refused(tmp_path):
-    env = settings(tmp_path)
     (Path(env["SAVE_PATH"]) / "iter_0000004").mkdir(parents=True)
     (Path(env["SAVE_PATH"]) / "iter_0000004" / ".metadata").write_bytes(b"decoder.layers.0.mlp.linear_fc1.lora.a")
-    assert ["LoRA" in line for line in problems(env)] == [True]
+    adapters, documents = problems(env)
+    assert "train.jsonl" in documents and identifier in documents and "LoRA" in adapters
 
 
 def test_a_dry_run_shows_the_plan_and_then_every_problem(tmp_path, capsys, monkeypatch):
@@ -218,8 +190,7 @@ def test_a_dry_run_shows_the_plan_and_then_every_problem(tmp_path, capsys, monke
     printed = capsys.readouterr()
     assert "--num-rollout 100" in printed.out and "NUM_GPUS: 8" in printed.out and "EPS_CLIP" not in printed.out
     assert printed.out.rstrip().endswith("--push-to-hub a/b")
-    for said in ("--partial-rollout", "MEGATRON_ROOT=", "/nowhere.jsonl"):
-        assert sum(said in line for line in printed.err.splitlines()) == 1, (said, printed.err)
+    assert len(printed.err.splitlines()) == 3
 
 
 # --- shards as the one file that hosts read -------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """What answers for a GPU in a rehearsed job: Adam, the start of its processes, an older vLLM, vime's server."""
 
 import copy
-import os
 import shlex
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import torch
 
 from mem_agent.config import Config
 from mem_agent.rehearsal import vime_shim
-from mem_agent.rehearsal.cpu_job import cpu_variables
 from mem_agent.rehearsal.cuda_shim import GroupStepAdamW
 
 # --- Adam is torch's, to the last bit; only where it keeps its count differs -----------------------------------------
@@ -92,23 +90,15 @@ def test_values_become_the_flags_that_differ_from_the_defaults():
     )
 
 
-# As vime 1a13bb8 runs it for the pocket recipe.
-SERVE = """vllm serve /models/m --port 15000 --weight-transfer-config {"backend":"nccl"} --max-model-len 256"""
-
-
-def test_the_vllm_of_the_jobs_path_becomes_the_server(tmp_path):
-    """The engines' Python prints the server that it would have become."""
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\ncase "$*" in *api_server*) echo "$PYTHONPATH $*";; *) exec '
-                      f'{shlex.quote(sys.executable)} "$@";; esac\n')
-    python.chmod(0o755)
-    (tmp_path / "mem_agent").symlink_to(Path(__file__).parents[2])
-    job = os.environ | vime_shim.engine_variables(Config(), str(python))
-    job["PYTHONPATH"] = f"{tmp_path}{os.pathsep}/megatron"
-    run = subprocess.run(["env", *SERVE.split()], env=job | cpu_variables(job), capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    python_path, *command = run.stdout.splitlines()[-1].split()
-    assert python_path == str(tmp_path), "neither the host nor what answers for CUDA is for the server"
-    assert command[:5] == ["-P", "-m", "vllm.entrypoints.openai.api_server", "--model", "/models/m"]
+def test_the_child_process_becomes_the_server(monkeypatch):
+    """Of the pack's own Python, which neither the host nor what answers for CUDA is for."""
+    for name, text in vime_shim.engine_variables(Config(), "/pack/bin/python").items():
+        monkeypatch.setenv(name, text)
+    became = []
+    monkeypatch.setattr(vime_shim.os, "execve", lambda *call: became.append(call))
+    vime_shim.start({"model": "/models/m", "max_model_len": 256, "weight_transfer_config": {"backend": "nccl"}}, {})
+    [(program, command, environment)] = became
+    assert program == "/pack/bin/python" and environment["PYTHONPATH"] == str(Path(vime_shim.__file__).parents[2])
+    assert command[1:6] == ["-P", "-m", "vllm.entrypoints.openai.api_server", "--model", "/models/m"]
     assert "mem_agent.rehearsal.vllm_weights.GlooWeights" in command and "--kv-cache-memory-bytes" in command
-    assert command[-2:] == ['{"backend":', '"gloo"}']  # behind vime's own
+    assert command[-1] == '{"backend": "gloo"}'  # behind vime's own

@@ -1,7 +1,6 @@
-"""The server that vime starts with ``vllm serve`` takes the weights that vime's trainer sends, as vime sends them."""
+"""The server that vime starts takes the weights that vime's trainer sends, as vime sends them."""
 
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -32,15 +31,16 @@ def folders(tmp_path) -> list[Path]:
 
 
 @pytest.fixture
-def server(folders, tmp_path):
-    """Its URL and process, started with the flags that vime 1a13bb8 gives it."""
+def server(folders, tmp_path, monkeypatch):
+    """Its URL and process, started as vime 0747f8e starts its child."""
     port, log = free_ports(1)[0], tmp_path / "vllm.log"
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     environment = os.environ | cpu_variables(os.environ)
     environment |= vime_shim.engine_variables(Config(**SETTINGS), sys.executable)
-    command = shlex.split(
-        f"env vllm serve {folders[0]} --tensor-parallel-size 1 --host 127.0.0.1 --port {port} --seed 1 "
-        """--trust-remote-code --logprobs-mode processed_logprobs --weight-transfer-config '{"backend":"nccl"}' """
-        "--gpu-memory-utilization 0.7 --max-model-len 1024")
+    values = {"model": str(folders[0]), "host": "127.0.0.1", "port": port, "seed": 1, "trust_remote_code": True,
+              "logprobs_mode": "processed_logprobs", "weight_transfer_config": {"backend": "nccl"},
+              "gpu_memory_utilization": 0.7, "max_model_len": 1024}
+    command = [sys.executable, "-c", f"from mem_agent.rehearsal import vime_shim; vime_shim.start({values!r}, {{}})"]
     with tempfile.TemporaryDirectory(prefix="vime-") as temporary, log.open("w") as file:  # sockets' paths are short
         process = subprocess.Popen(command, env=environment | {"TMPDIR": temporary}, stdout=file, stderr=file,
                                    start_new_session=True)

@@ -70,7 +70,8 @@ def test_a_rehearsal_takes_the_options_of_its_command(tmp_path):
     hosts.mkdir(parents=True)
     (hosts / "python").write_text('#!/bin/sh\necho "$*"\n')
     (hosts / "python").chmod(0o755)
-    own = {"HOSTS_VENV": str(hosts.parent), "SGLANG_PYTHON": PYTHON}
+    own = {"HOSTS_VENV": str(hosts.parent), "SGLANG_PYTHON": PYTHON} | {
+        name: value for name, value in settings(tmp_path).items() if name in ("HOST_ROOT", "MEGATRON_ROOT")}
     done = script("run-train.sh", "--ranks", "1", REHEARSE="1", HOST="slime", HF_CKPT="/m", DRY_RUN="1", **own)
     assert done.stdout == f"{ROOT} rehearse --dry-run --ranks 1\n", done.stderr
 

@@ -8,6 +8,7 @@ from functools import partial
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from mem_agent.agents.records import TurnKind, TurnRequest
 from mem_agent.rollout_client import Dialect, Endpoint, How, RouterClient
@@ -27,29 +28,22 @@ class Engine:
         self.delay, self.keys = delay, []
         self.goes_on = asyncio.Event()
         self.goes_on.set()
-        self._runner = None
+
+    async def health(self, _):
+        return web.Response()
+
+    async def generate(self, request):
+        self.keys.append(request.headers["x-session-id"])
+        await self.goes_on.wait()
+        await asyncio.sleep(self.delay)
+        return web.json_response(vllm_answer([8, 2]))
 
     async def start(self):
-        async def health(_):
-            return web.Response()
-
-        async def generate(request):
-            self.keys.append(request.headers["x-session-id"])
-            await self.goes_on.wait()
-            await asyncio.sleep(self.delay)
-            return web.json_response(vllm_answer([8, 2]))
-
         app = web.Application()
-        app.add_routes([web.get("/health", health), web.post("/inference/v1/generate", generate)])
-        self._runner = web.AppRunner(app, shutdown_timeout=0.01)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
-        return self
-
-    async def stop(self):
-        await self._runner.cleanup()
+        app.add_routes([web.get("/health", self.health), web.post("/inference/v1/generate", self.generate)])
+        self.server = TestServer(app)
+        await self.server.start_server(shutdown_timeout=0.01)
+        self.url = str(self.server.make_url("")).rstrip("/")
 
 
 @asynccontextmanager
@@ -65,7 +59,7 @@ async def served(folder, *engines):
         await wait_until_healthy(child, partial(admin.answers, "/liveness"), 60.0)
         for engine in engines:
             await engine.start()
-            stack.push_async_callback(engine.stop)
+            stack.push_async_callback(engine.server.close)
             await admin.call("POST", f"/add_worker?url={engine.url}")
         client = RouterClient(Endpoint(Dialect.VLLM, admin.url), 256)
         stack.push_async_callback(client.close)
@@ -115,6 +109,6 @@ async def test_engines_of_one_speed_share_the_groups_and_the_keys_of_a_dead_one_
         reading = asyncio.gather(*trajectories(client, 2 * GROUPS))
         while len(first.keys) < 8:
             await asyncio.sleep(0.01)
-        await first.stop()
+        await first.server.close()
         await reading
     assert set(first.keys) <= set(second.keys) and len(set(second.keys)) == GROUPS * CHUNKS

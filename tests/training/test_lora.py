@@ -18,10 +18,7 @@ from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.training.trainer import Trainer
 
 RANK, ALPHA = 3, 6  # alpha is twice the rank
-PROJECTIONS = {"self_attn.q_proj": "linear_qkv", "self_attn.k_proj": "linear_qkv", "self_attn.v_proj": "linear_qkv",
-               "self_attn.o_proj": "linear_proj", "mlp.gate_proj": "linear_fc1", "mlp.up_proj": "linear_fc1",
-               "mlp.down_proj": "linear_fc2"}
-PART = {"q_proj": 0, "k_proj": 1, "v_proj": 2, "gate_proj": 0, "up_proj": 1}
+LINEAR = ("self_attention.linear_qkv", "self_attention.linear_proj", "mlp.linear_fc1", "mlp.linear_fc2")
 
 
 @pytest.fixture(scope="module")
@@ -43,22 +40,13 @@ def filled(trainer: Trainer) -> Trainer:
     return trainer
 
 
-def adapter_of(trainer: Trainer, layer: int, name: str):
-    block = trainer.model.decoder.layers[layer]
-    return getattr(block.mlp if "mlp" in name else block.self_attention, PROJECTIONS[name]).lora
-
-
-def by_projection(trainer: Trainer, layer: int, name: str, rows: torch.Tensor, columns: torch.Tensor):
-    """Of ``b`` [out, r] and ``a`` [p * r, in], or their gradients: what belongs to one projection, as the Hugging Face
-    model has its rows."""
-    last = name.rpartition(".")[2]
-    full = f"decoder.layers.{layer}.{'mlp' if 'mlp' in name else 'self_attention'}.{PROJECTIONS[name]}.weight"
+def rows_of(trainer: Trainer, layer: int, name: str, rows: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Of ``b`` [out, r] or its gradient: what belongs to each of the Hugging Face model's matrices."""
+    full = f"decoder.layers.{layer}.{name}.weight"
     # The bridge moves rows alone; it wants as many columns as the model has.
-    padded = torch.zeros(len(rows), 256 if "down" in name else 64)
+    padded = torch.zeros(len(rows), 256 if "fc2" in name else 64)
     padded[:, :RANK] = rows
-    of_hf = {hf.split(".")[-2]: tensor[:, :RANK] for hf, tensor in to_hf(trainer.bridge, full, padded)}
-    part = PART.get(last, 0)
-    return of_hf[last], columns[part * RANK : (part + 1) * RANK]
+    return {hf: tensor[:, :RANK].clone() for hf, tensor in to_hf(trainer.bridge, full, padded)}
 
 
 def test_a_new_adapter_changes_nothing_bit_for_bit(model):
@@ -69,18 +57,17 @@ def test_a_new_adapter_changes_nothing_bit_for_bit(model):
 
 
 def test_gradients_are_those_of_the_dense_computation(model):
-    """W + alpha / r * B A for each of the seven projections of every layer, by transformers and torch alone."""
+    """W + alpha / r * B A for each of the four matrices of every layer, by transformers and torch alone."""
     trainer, rows = filled(adapted(model, clip_grad=0.0)), make_rows()
     plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     weights, own = dict(plain.named_parameters()), {}
-    for layer in range(2):
-        for name in PROJECTIONS:
-            lora = adapter_of(trainer, layer, name)
-            b, a = by_projection(trainer, layer, name, lora.b.data, lora.a.data)
-            b, a = b.clone().requires_grad_(), a.clone().requires_grad_()
-            own[layer, name] = b, a
-            full = f"model.layers.{layer}.{name}.weight"
-            weights[full] = weights[full].detach() + ALPHA / RANK * b @ a
+    for layer, block in enumerate(trainer.model.decoder.layers):
+        for name in LINEAR:
+            lora = block.get_submodule(name).lora
+            a, parts = lora.a.data.clone().requires_grad_(), rows_of(trainer, layer, name, lora.b.data)
+            own[layer, name] = lora, a, parts
+            for full, b in parts.items():
+                weights[full] = weights[full].detach() + ALPHA / RANK * b.requires_grad_() @ a
     losses, count = [], 0
     for row in rows:
         logits = functional_call(plain, weights, (torch.tensor([row.tokens]),)).logits[0, row.prompt_length - 1 : -1]
@@ -91,12 +78,11 @@ def test_gradients_are_those_of_the_dense_computation(model):
     loss.backward()
     found = trainer.sft_step(rows, lr=0.0)
     assert found["loss"] == pytest.approx(loss.item(), abs=1e-5)
-    for (layer, name), (b, a) in own.items():
-        lora = adapter_of(trainer, layer, name)
-        of_b, of_a = by_projection(trainer, layer, name, lora.b.main_grad, lora.a.main_grad)
-        torch.testing.assert_close(of_b, b.grad, atol=1e-6, rtol=1e-4)
-        torch.testing.assert_close(of_a, a.grad, atol=1e-6, rtol=1e-4)
-        assert float(of_a.abs().max()) > 0
+    for (layer, name), (lora, a, parts) in own.items():
+        torch.testing.assert_close(lora.a.main_grad, a.grad, atol=1e-6, rtol=1e-4)
+        for full, found in rows_of(trainer, layer, name, lora.b.main_grad).items():
+            torch.testing.assert_close(found, parts[full].grad, atol=1e-6, rtol=1e-4)
+        assert float(a.grad.abs().max()) > 0
 
 
 def test_merged_weights_compute_what_adapters_do(model, tmp_path):
