@@ -25,7 +25,7 @@ def read(*messages, documents=()):
     asked = ChatRequest.model_validate({"messages": list(messages), "documents": list(documents)})
 
     async def text_of(document):
-        return document.text or f"<{document.file_id or document.file_data}>"
+        return document if isinstance(document, str) else document.text or document.file_id or str(document.file_data)
 
     return asyncio.run(conversation(asked, lambda text: len(text) > 60, text_of))
 
@@ -33,13 +33,16 @@ def read(*messages, documents=()):
 FORMS = {
     "in the message": ([user("Ann has gold.\n\nQuestion: Who?")], [], "Ann has gold."),
     "as a text before": ([user(text("Ann has gold."), text("Who?"))], [], "Ann has gold."),
-    "as an uploaded file": ([user(file(file_id="f1"), text("Who?"))], [], "<f1>"),
-    "as a file inside": ([user(text("Who?"), file(file_data="QQ==", filename="a.txt"))], [], "<QQ==>"),
-    "beside": ([user("Who?")], ["Carl.", {"title": None, "content": "Silver."}, {"file_id": "f1"}],
-               "Carl.\n\nSilver.\n\n<f1>"),
+    "as an uploaded file": ([user(file(file_id="f1"), text("Who?"))], [], "f1"),
+    "as a file inside": ([user(text("Who?"), file(file_data="QQ==", filename="a.txt"))], [], "b'A'"),
+    "beside": ([user("Who?")], ["Carl.", {"title": "T", "text": "Silver."}, {"file_id": "f1"}],
+               "Carl.\n\nSilver.\n\nf1"),
     "earlier": ([user("Ann has gold.\n\nQuestion: What?"), {"role": "assistant", "content": "gold"}, user("Who?")], [],
                 "Ann has gold."),
     "none": ([user("Who?")], [], ""),
+    "a prompt's last line": ([user(text("Ann has gold."), text("Who?\nAnswer:"))], [], "Ann has gold."),
+    "a prompt beside a file": ([user(file(file_id="f1"), text("Who? answer :\n"))], [], "f1"),
+    "a prompt beside documents": ([user("Who?\n\nAnswer:")], ["Carl."], "Carl."),
 }  # fmt: skip
 
 
@@ -62,26 +65,25 @@ def test_messages_keep_their_order_and_roles():
 
 
 def options(**fields):
-    return ChatRequest.model_validate({"messages": [user("Who?")], **fields}).options(9, 2.5)
+    return ChatRequest.model_validate({"messages": [user("Who?")], **fields}).options()
 
 
 def test_options():
-    asked = options(temperature=0, top_p=0.5, seed=3, max_tokens=9, stop="x", n=1, tools=[], presence_penalty=0.0,
-                    unknown="?", logprobs=None, response_format={"type": "text"})
-    assert asked.sampling == {"temperature": 0.0, "top_p": 0.5} and asked.seed == 3 and asked.answer_tokens == 9
-    assert asked.stop == ("x",) and (asked.document_tokens, asked.seconds) == (9, 2.5)
-    assert options(max_completion_tokens=5, max_tokens=9, stop=["", "a"]).answer_tokens == 5
+    asked = options(temperature=0, top_p=0.5, seed=3, max_tokens=9, stop="x", n=1, tools=[], unknown="?",
+                    logprobs=None, response_format={"type": "text"})
+    assert asked == {"sampling": {"temperature": 0.0, "top_p": 0.5}, "seed": 3, "answer_tokens": 9, "stop": ["x"]}
+    asked = options(max_completion_tokens=5, max_tokens=9, stop=["", "a"])
+    assert asked["answer_tokens"] == 5 and asked["stop"] == ["a"]
     fields = ("stream", "stop", "seed", "max_tokens", "temperature", "tools", "n", "model")
     assert options(**dict.fromkeys(fields)) == options()
 
 
 @pytest.mark.parametrize("body", [
-    {"messages": []}, {"messages": [{"role": "system", "content": "x"}]}, {"messages": ["hello", user("Who?")]},
-    {"messages": [{"role": "tool", "content": "x"}, user("Who?")]}, {"messages": [user(text(3))]},
-    {"messages": [user({"type": "image_url"}, text("Who?"))]}, {"messages": [user(file(filename="a"))]},
-    {"documents": [3]}, {"documents": [{"title": 3, "text": "x"}]}, {"n": 2}, {"tools": [{}]}, {"logprobs": True},
-    {"stream": "false"}, {"temperature": 3}, {"temperature": True}, {"top_p": 0}, {"max_tokens": 1.5}, {"seed": "1"},
-    {"stop": [1]}, {"model": 3}, {"stream_options": {"include_usage": "true"}},
+    {"messages": ["hello", user("Who?")]}, {"messages": [{"role": "tool", "content": "x"}, user("Who?")]},
+    {"messages": [user(text(3))]}, {"messages": [user({"type": "image_url"}, text("Who?"))]}, {"documents": [3]},
+    {"n": 2}, {"tools": [{}]}, {"logprobs": True},
+    {"response_format": {"type": "json_object"}}, {"stream": "false"}, {"temperature": 3}, {"temperature": True},
+    {"top_p": 0}, {"max_tokens": 1.5}, {"seed": "1"}, {"stop": [1]}, {"stream_options": {"include_usage": "true"}},
 ])  # fmt: skip
 def test_what_is_wrong_is_refused(body):
     with pytest.raises(ValidationError):
@@ -101,6 +103,9 @@ LONG = "The key is red.\n\n" * 20
     ("Question: 1+1?\nAnswer: 2\n\nQuestion: 2+2?\nAnswer:", "Question: 1+1?\nAnswer: 2", "2+2?"),
     ("Question: Who?", "", "Who?"),
     ("Question: Who?\nAnswer:", "", "Who?"),
+    ("Ann has it.\nQuestion: Who? Answer:", "Ann has it.", "Who?"),
+    ("Say it with the words: final answer:", "", "Say it with the words: final answer:"),
+    ("Question: Who?\n" + "x" * 200, "x" * 200, "Who?"),
     ("Who has the key?\nAnswer:", "", "Who has the key?"),
     ("Ann has it.\nQuestion:", "", "Ann has it.\nQuestion:"),
     (LONG + "Who has the key?", LONG.strip(), "Who has the key?"),

@@ -2,13 +2,12 @@
 
 import pytest
 
-from mem_agent.asking.sources import LONGEST, quoted, sources, sources_with_quotes, words
+from mem_agent.asking.sources import LONGEST, quoted, sources
 from mem_agent.asking.steps import Section, TurnDone
-from mem_agent.data.documents import Documents, read_document
 
 
 def turn(round, sections, memory, reply=None, kind="memory"):
-    return TurnDone(0, round, kind, sections, memory, memory if reply is None else reply, "", 1, 1, None)
+    return TurnDone(round, kind, sections, memory, memory if reply is None else reply, "", 1, 1, None)
 
 
 PLAIN = [
@@ -64,21 +63,11 @@ TEXT = "Ann has gold. Ben lives in Rome!\nBen's metal is silver. Eve has silver 
     ((0, len(TEXT)), "", "", ""),
 ])  # fmt: skip
 def test_the_sentence_with_most_of_the_answer_is_quoted(section, answer, question, expected):
-    start, end = quoted(TEXT, Section(*section), words(answer), words(question))
+    start, end = quoted(TEXT, Section(*section), answer, question)
     assert TEXT[start:end] == expected
 
 
 def test_a_long_line_is_cut_around_the_answer():
     text = "a " * 500 + "silver" + " b" * 500
-    start, end = quoted(text, Section(0, len(text)), words("silver"), frozenset())
+    start, end = quoted(text, Section(0, len(text)), "silver", "")
     assert end - start == LONGEST and "silver" in text[start:end]
-
-
-def test_a_source_names_its_section_and_the_line_of_its_quote():
-    files = {"one.txt": "Ann.\nBob.\n", "two.txt": "x\ny\nmetal silver.\n"}
-    documents = Documents(tuple(read_document(name, text.encode()) for name, text in files.items()))
-    sections = (Section(0, 10), Section(10, len(documents.text)))
-    (source,) = sources_with_quotes(documents, sections, (1,), "silver", "Which metal?")
-    assert source.section == 1 and source.quote == "metal silver."
-    assert [str(place) for place in source.places] == ["one.txt, lines 1-2", "two.txt, lines 1-3"]
-    assert [str(place) for place in source.at] == ["two.txt, line 3"]
