@@ -122,8 +122,7 @@ class Service:
         """First an empty one, once the document is cut: until then an error is an ordinary one, later the last event.
         """
         deltas: asyncio.Queue[dict[str, str] | None] = asyncio.Queue()
-        reading = asyncio.ensure_future(
-            self._read(body, client, lambda step: deltas.put_nowait(reply.delta(step))))
+        reading = asyncio.ensure_future(self._read(body, client, lambda step: deltas.put_nowait(reply.delta(step))))
         reading.add_done_callback(lambda _: deltas.put_nowait(None))
         begun = False
         try:
@@ -312,5 +311,4 @@ class ChatReply:
     def about(self, answered: Answered) -> dict[str, Any]:
         sections = self.started.sections
         found = [{"section": number} | asdict(sections[number]) for number in answered.sources]
-        return {"answer": answered.answer, "memory": self.memory, "sources": found, "sections": len(sections),
-                "document_tokens": self.started.document_tokens}
+        return {"answer": answered.answer, "memory": self.memory, "sources": found, "sections": len(sections)}

@@ -45,7 +45,6 @@ from ..system.server_url import checked_url, uses_proxy
 from .sources import sources
 from .steps import Answered, Delta, Section, Started, Step, TurnDone
 
-Messages = Sequence[dict[str, str]]
 Tell = Callable[[Step], object]
 _BROKEN = "\ufffd"
 _TAIL, _NEAR = 24, 64
@@ -79,7 +78,7 @@ class AskingReader(Reader):
         return False
 
     async def read(
-        self, messages: Messages, document: str, tell: Tell, *, seed: int | None = None,
+        self, messages: Sequence[dict[str, str]], document: str, tell: Tell, *, seed: int | None = None,
         sampling: Mapping[str, Any] = {}, stop: Sequence[str] = (), answer_tokens: int = 0, document_tokens: int = 0,
     ) -> Answered:
         """One reading.

@@ -35,8 +35,6 @@ from .app import Service
 from .reader import reader_at
 
 KEY_VARIABLE = "MEM_AGENT_API_KEY"
-LOGS = Path("runs/serve")
-CHECK_EVERY_S = 10.0
 
 
 @one_line_errors("nothing is left running", codes={ConfigError: 2})
@@ -54,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _serve(options: argparse.Namespace, keys: Sequence[str], sock: socket.socket) -> None:
-    async with reader_at(options.model, options.url, options.served_model, LOGS) as reader:
+    async with reader_at(options.model, options.url, options.served_model, Path("runs/serve")) as reader:
         name = Path(os.path.abspath(options.model)).name  # "." has none of its own
         service = Service(reader, name, keys, options.allow_origin, options.concurrency, options.timeout,
                           options.document_tokens)
@@ -62,13 +60,13 @@ async def _serve(options: argparse.Namespace, keys: Sequence[str], sock: socket.
         shown = f"[{options.host}]" if ":" in options.host else options.host
         print(f"READY http://{shown}:{sock.getsockname()[1]}/v1        model {name}", flush=True)
         serving, fleet = server(service).serve([sock]), reader.fleet
-        await (watched(serving, partial(fleet.ensure_alive, REQUEST_TIMEOUT_S), CHECK_EVERY_S) if fleet else serving)
+        await (watched(serving, partial(fleet.ensure_alive, REQUEST_TIMEOUT_S), every_s=10.0) if fleet else serving)
 
 
 def server(service: Service) -> uvicorn.Server:
     """At its end requests have a second before they are cancelled."""
-    config = uvicorn.Config(service.app(), log_config=None, log_level="warning", timeout_graceful_shutdown=1)
-    return uvicorn.Server(config)
+    app = service.app()
+    return uvicorn.Server(uvicorn.Config(app, log_config=None, log_level="warning", timeout_graceful_shutdown=1))
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

@@ -55,13 +55,11 @@ def test_every_turn_is_told_then_the_answer_with_its_sources(model_folder):
     assert "QW" in prompt_of(requests[0]) and "Who, then?" in prompt_of(requests[3])
 
 
-def test_an_answer_is_told_as_it_comes(model_folder):
+def test_an_answer_is_told_as_it_comes_without_its_thinking(model_folder):
     replies = ["red", "red", "red", VOCABULARY.encode_markup("<think>hm</think>") + reply("so é \\boxed{red}")]
     streamed, answered, requests = read(model_folder, replies, streams=True, config={"mem_thinking": True})
-    steps, whole, _ = read(model_folder, replies, config={"mem_thinking": True})
     deltas = [step.text for step in streamed if isinstance(step, Delta)]
-    assert len(deltas) > 5 and "".join(deltas) == whole.text == "so é \\boxed{red}" and answered == whole
-    assert [step for step in streamed if not isinstance(step, Delta)] == [s for s in steps if not isinstance(s, Delta)]
+    assert len(deltas) > 5 and "".join(deltas) == answered.text == "so é \\boxed{red}"
     assert [bool(body.get("stream")) for body in requests] == [False, False, False, True]
 
 
@@ -97,20 +95,15 @@ def test_requests_are_those_of_evaluation_where_nothing_else_is_asked(model_fold
     assert "seed" not in other[0]
 
 
-def test_parallel_turns_are_told_one_by_one(model_folder):
+def test_turns_side_by_side_and_recalled_memories_are_told(model_folder):
     config = {"agent": "parallel", "agent_args": "width=2"}
     steps, answered, _ = read(model_folder, ["red", "blue", "red, blue", "nothing", "\\boxed{blue}"], config=config)
     turns = [step for step in steps if isinstance(step, TurnDone)]
     assert [(t.round, t.sections) for t in turns] == [(0, (0,)), (0, (1,)), (1, ()), (2, (2,)), (3, ())]
-    assert [t.memory for t in turns] == ["", "", "red, blue", "red, blue", "red, blue"]
-    assert answered.sources == (1,)
-
-
-def test_what_is_recalled_is_told_with_the_turn_that_saw_it(model_folder):
+    assert [t.memory for t in turns] == ["", "", "red, blue", "red, blue", "red, blue"] and answered.sources == (1,)
     replies = ["<update>red key</update>", "<update>blue</update><recall>red</recall>", "<update>blue</update>", "x"]
-    steps, _, requests = read(model_folder, replies, config={"agent": "rememr1", "mem_max_memory": 64})
+    steps, _, _ = read(model_folder, replies, config={"agent": "rememr1", "mem_max_memory": 64})
     assert [step.recalled for step in steps if isinstance(step, TurnDone)] == ["", "", "red key", ""]
-    assert "red key" in prompt_of(requests[2])
 
 
 def test_an_agent_without_documents_is_shown_it_before_the_question(model_folder):
@@ -146,8 +139,8 @@ def test_sections_joined_are_the_document(text, size):
     assert "".join(texts) == text and len(texts) == len(chunks)
 
 
-@pytest.mark.parametrize("text", ["日本語の文書です。" * 5, "a🙂b🙂🙂c" * 5])
-def test_a_character_that_a_border_cuts_is_in_one_section(text):
+def test_a_character_that_a_border_cuts_is_in_one_section():
+    text = "日本語の文書です。a🙂b🙂🙂c" * 5
     texts, _ = cut(text, 4)
     assert "".join(texts) == text and "�" not in "".join(texts)
 
