@@ -189,8 +189,7 @@ class Service:
     # --- model and state --------------------------------------------------------------------------------------------
 
     async def models(self) -> dict[str, Any]:
-        model = {"id": self.name, "object": "model", "created": 0, "owned_by": "mem_agent"}
-        return {"object": "list", "data": [model]}
+        return {"object": "list", "data": [{"id": self.name, "object": "model", "created": 0, "owned_by": "local"}]}
 
     async def health(self) -> JSONResponse:
         well = await self.reader.healthy()

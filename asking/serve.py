@@ -43,8 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     log_to_terminal(logging.INFO)
     keys = read_keys(options.api_key_file, os.environ)
     if not keys and not is_loopback(options.host):
-        raise ConfigError(f"--host {options.host}: other machines may only ask with a key; set {KEY_VARIABLE} or "
-                          "--api-key-file, or leave --host out")
+        raise ConfigError(f"--host {options.host}: other machines need a key; set {KEY_VARIABLE} or --api-key-file")
     with listening_socket(options.host, options.port) as sock:
         with suppress(KeyboardInterrupt):  # it serves until it is told to stop
             run_stoppable(_serve(options, keys, sock))
@@ -74,8 +73,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        reason = error.strerror
-        raise ConfigError(f"--host {host} --port {port}: {reason}; name another (--port 0 takes a free one)") from None
+        raise ConfigError(f"--host {host} --port {port}: {error.strerror}; --port 0 takes a free one") from None
 
 
 def read_keys(file: Path | None, env: Mapping[str, str]) -> tuple[str, ...]:
