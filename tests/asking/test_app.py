@@ -38,22 +38,19 @@ def test_a_stream_tells_the_memory_then_the_answer_and_a_completion_is_the_same(
         whole, requests = await chat(client, seed=3), list(router.requests)
         return whole, requests, await streamed(client, stream_options={"include_usage": True})
 
-    whole, requests, chunks = use(model_folder, REPLIES * 2, user)
-    (choice,), (*told, last, usage) = whole.choices, chunks
+    whole, requests, [*told, last, usage] = use(model_folder, REPLIES * 2, user)
+    choice = whole.choices[0]
     assert choice.message.content == content(told) == "so \\boxed{key}" and whole.model == last.model == "pocket"
-    assert choice.finish_reason == last.choices[0].finish_reason == "stop" and {c.id for c in chunks} == {last.id}
-    sources = [{"section": 2, "start": 4, "end": 6}]
-    about = {"answer": "key", "memory": "red key", "sections": 3, "sources": sources}
-    assert whole.mem_agent == last.mem_agent == about
-    memories = ["[1/3] red\n", "[2/3] as before\n", "[3/3] red key\n"]
-    deltas = [chunk.choices[0].delta for chunk in told]
-    assert deltas[0].role == "assistant" and [delta.reasoning_content for delta in deltas[1:4]] == memories
-    assert choice.message.reasoning_content == "".join(memories) and len(deltas) > 6
-    assert usage.choices == [] and usage.usage == whole.usage
-    assert whole.usage.prompt_tokens == sum(len(body["token_ids"]) for body in requests)
-    assert whole.usage.prompt_tokens_details.cached_tokens == 8
-    assert whole.usage.completion_tokens == sum(len(reply(text)) for text in REPLIES)
-    assert whole.usage.completion_tokens_details.reasoning_tokens == sum(len(reply(text)) for text in REPLIES[:3])
+    assert choice.finish_reason == last.choices[0].finish_reason == "stop"
+    about = {"answer": "key", "memory": "red key", "sections": 3}
+    assert whole.mem_agent == last.mem_agent == about | {"sources": [{"section": 2, "start": 4, "end": 6}]}
+    memories = [getattr(chunk.choices[0].delta, "reasoning_content", None) or "" for chunk in told]
+    assert memories[1:4] == ["[1/3] red\n", "[2/3] as before\n", "[3/3] red key\n"] and len(told) > 6
+    assert choice.message.reasoning_content == "".join(memories)
+    counts, replies = whole.usage, [len(reply(text)) for text in REPLIES]
+    assert usage.choices == [] and usage.usage == counts and counts.prompt_tokens_details.cached_tokens == 8
+    assert counts.prompt_tokens == sum(len(body["token_ids"]) for body in requests)
+    assert counts.completion_tokens == counts.completion_tokens_details.reasoning_tokens + replies[3] == sum(replies)
     assert "QW" in prompt_of(requests[0]) and "Question:" not in prompt_of(requests[0])
 
 
@@ -130,8 +127,7 @@ def test_a_file_is_its_keys_own_and_keys_are_in_no_log(model_folder, caplog):
 
     file, done = use(model_folder, REPLIES, user, {"keys": KEYS})
     assert file.filename == "notes.txt" and file.bytes == len(DOCUMENT) and done.mem_agent["sections"] == 3
-    ours = [record.getMessage() for record in caplog.records if not record.name.startswith(("openai", "httpcore"))]
-    assert not any(key in line for line in ours for key in ("secret", "wrong-one"))
+    assert "POST" in caplog.text and "secret" not in caplog.text and "wrong-one" not in caplog.text
 
 
 def test_a_pdf_inside_a_message_is_read_and_what_is_no_document_refused(model_folder):
@@ -185,7 +181,7 @@ def test_failures_are_the_errors_that_openais_client_has_for_them(model_folder):
             await chat(client)
         with pytest.raises(openai.APIError) as stream:
             await streamed(client)
-        assert whole.value.status_code == 503 and stream.value.body["code"] == whole.value.body["code"]
+        assert (whole.value.status_code, stream.value.body["code"]) == (503, whole.value.body["code"])
         hanging = asyncio.ensure_future(chat(client.with_options(max_retries=2)))
         while len(router.requests) < 5:
             await asyncio.sleep(0.01)

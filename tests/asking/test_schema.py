@@ -41,7 +41,6 @@ GOLD = "Ann has gold."
      "Carl.\n\nSilver.\n\nf1"),
     ([user(f"{GOLD}\n\nQuestion: What?"), {"role": "assistant", "content": "gold"}, user("Who?")], [], GOLD),
     ([user(FILE, text("")), {"role": "developer", "content": "Be brief."}, user("Who?")], [], "f1"),
-    ([user("Who?")], [], ""),
 ])  # fmt: skip
 def test_documents_and_the_question(messages, documents, expected):
     said, document = read(*messages, documents=documents)
@@ -83,7 +82,6 @@ LONG = "The key is red.\n\n" * 20
 
 @pytest.mark.parametrize("text,document,question", [
     ("Ann has it.\n\nWho has the key?", "", "Ann has it.\n\nWho has the key?"),
-    ("Ann has it.\n\nQuestion: Who?\nAnswer:", "Ann has it.", "Who?"),
     ("Ann has it.\n QUESTION : Who? Answer:", "Ann has it.", "Who?"),
     ("Question: 1+1?\nAnswer: 2\n\nQuestion: 2+2?\nAnswer:", "Question: 1+1?\nAnswer: 2", "2+2?"),
     ("Question: Who?\n\nAnswer: ", "", "Who?"),
