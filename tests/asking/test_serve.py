@@ -45,8 +45,6 @@ def test_a_life_in_front_of_a_server(model_folder):
             ready = next(line for line in process.stdout if line.startswith("READY")).split()
             client = openai.OpenAI(base_url=ready[1], api_key="secret", max_retries=0)
             done = client.chat.completions.create(model=ready[-1], messages=ASKED)
-            with pytest.raises(openai.AuthenticationError):
-                client.with_options(api_key="wrong-one").models.list()
             process.send_signal(signal.SIGTERM)
             out, _ = process.communicate(timeout=HANGS_AFTER_S)
     assert (process.returncode, done.mem_agent["answer"], out) == (0, "key", "")

@@ -22,16 +22,14 @@ def test_the_pocket_model_is_served(tmp_path):
         client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
         (example,) = make_examples(seed=7, count=1, chunks=3)
         question = {"role": "user", "content": f"{example.context}\n\nQuestion: {example.question}"}
-        asked = {"model": "start", "temperature": 0, "messages": [question]}
-        whole = client.chat.completions.create(stop=["zzz"], **asked)
-        chunks = list(client.chat.completions.create(stream=True, **asked))
+        ask = {"model": "start", "temperature": 0, "messages": [question]}
+        whole = client.chat.completions.create(stop=["zzz"], **ask)
+        chunks = list(client.chat.completions.create(stream=True, **ask))
         assert whole.choices[0].message.content == "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
         # Thousands of sections would be read for minutes; after one turn nobody listens.
-        documents = {"documents": [example.context] * 2000}
-        stream = client.chat.completions.create(stream=True, extra_body=documents, **asked)
+        stream = client.chat.completions.create(stream=True, **ask, extra_body={"documents": [example.context] * 999})
         next(chunk for chunk in stream if getattr(chunk.choices[0].delta, "reasoning_content", None))
         stream.close()
-        metrics = url.removesuffix("/v1") + "/metrics"
-        wait_for(lambda: "mem_agent_reading 0.0" in client.get(metrics, cast_to=str))
+        wait_for(lambda: "mem_agent_reading 0.0" in client.get(url[:-3] + "/metrics", cast_to=str))
         process.send_signal(signal.SIGTERM)
         assert process.wait(HANGS_AFTER_S) == 0
