@@ -28,7 +28,8 @@ def test_the_pocket_model_is_served(tmp_path):
         assert whole.choices[0].message.content == "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
         # Thousands of sections would be read for minutes; after one turn nobody listens.
         parts = [{"type": "text", "text": text} for text in (example.context * 999, example.question)]
-        stream = client.chat.completions.create(**ask | {"messages": [{"role": "user", "content": parts}], "stream": True})
+        ask["messages"] = [{"role": "user", "content": parts}]
+        stream = client.chat.completions.create(stream=True, **ask)
         next(chunk for chunk in stream if getattr(chunk.choices[0].delta, "reasoning_content", None))
         stream.close()
         wait_for(lambda: "mem_agent_reading 0.0" in client.get(url[:-3] + "/metrics", cast_to=str))
