@@ -38,6 +38,7 @@ COMMANDS = {
     "session-embedding": ("memsifter.embed", "MemSifter's stage 1: how similar sessions are"),
     "session-ranking": ("memsifter.rank", "MemSifter's stage 2: a model ranks a history's sessions"),
     "chat-infer": ("memsifter.answer", "MemSifter's stage 3: a chat model answers from the best sessions"),
+    "memsifter": ("memsifter.all_stages", "the three stages in a row"),
     "sifter-table": ("memsifter.table", "sessions found and questions answered, by every method"),
     "ask": ("asking.ask", "ask a question about files and folders of any length"),
     "report": ("report.__main__", "a page of runs and results: curves, comparisons, every question"),

@@ -7,8 +7,13 @@ r"""Ask a question about documents: ``mem-agent ask MODEL QUESTION FILE...``
     answer=$(mem-agent ask --quiet MODEL QUESTION FILE)                  the answer alone
     mem-agent ask --json MODEL QUESTION FILE                             a JSON object for every step
 
-How the memory grows goes to standard error (``progress``). Standard output has the reply, the answer in it, and where
-it came from::
+How the memory grows goes to standard error, a line for every section; a terminal shows changes in colours::
+
+    [1/3] notes.txt, lines 1-40: {+metal silver+}
+    [2/3] notes.txt, lines 40-71: unchanged
+    [3/3] notes.txt, lines 71-96: metal silver{+, fruit fig+}
+
+Standard output has the reply, the answer in it, and where it came from::
 
     Her metal is \boxed{silver}
 
@@ -33,141 +38,140 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack, aclosing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import orjson
 from rich.console import Console
+from rich.text import Text
 
-from ..agents.records import FailureKind
-from ..checkpoints.hf_model import config_for_model, local_folder
-from ..config import Config, ConfigError
-from ..data.documents import Documents, Place, read_documents
+from ..agents.records import TurnFailed
+from ..data.documents import Documents, read_documents
 from ..system.cli import one_line_errors, run_stoppable, whole_number
-from ..system.errors import MemAgentError
-from ..system.processes import FleetError
+from ..system.errors import ConfigError, MemAgentError
 from ..system.text import one_line
-from .progress import Progress
-from .sources import Source, sources_with_quotes
-from .steps import Answered, Delta, Failed, Options, Section, Started, Step, TurnDone
+from .sources import quoted
+from .steps import Answered, Delta, Section, Started, Step, TurnDone
+from .word_diff import Change, marked, shortened, word_diff
 
-_OF_THE_ENGINE = (FailureKind.CONNECTION, FailureKind.SERVER_ERROR, FailureKind.BAD_RESPONSE)
+LOGS = Path("runs/ask")
+_MOST = 500
+"""Characters about documents, such as what was skipped of a folder."""
 
 
 @one_line_errors("what was started for the question has ended", codes={ConfigError: 2})
 def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     if not options.question.strip():
         raise ConfigError("the question is empty; it is the second argument, behind the model")
-    Config.from_env()  # bad settings end it before a model is downloaded
-    model = local_folder(options.model, "MODEL")
-    config, _ = config_for_model(model)
-    documents = read_documents(options.documents)
-    progress = None
-    with ExitStack() as shown:
-        if not (options.quiet or options.json):
-            console = Console(file=sys.stderr, highlight=False)
-            progress = shown.enter_context(Progress(console, documents, whole_memory=options.show_memory))
-        run_stoppable(_ask(options, model, config, documents, progress))
+    run_stoppable(_ask(options, _Shown(options, read_documents(options.documents))))
     return 0
 
 
-async def _ask(
-    options: argparse.Namespace, model: Path, config: Config, documents: Documents, progress: Progress | None
-) -> None:
-    from ..rollout_client import close_clients
+async def _ask(options: argparse.Namespace, shown: _Shown) -> None:
     from .reader import reader_at  # here: its libraries take seconds, and a file that cannot be read should not
 
-    if progress and not options.url:
-        progress.starting()
-    output = _Output(documents, options.question)
-    seed = config.seed if options.seed is None else options.seed
-    async with reader_at(options.url, model, config, served_model=options.served_model) as served:
+    if not options.url:
+        shown.say(f"starting an engine, which takes a while and logs to {LOGS}/logs", "dim")
+    question = [{"role": "user", "content": options.question}]
+    async with reader_at(options.model, options.url, options.served_model, LOGS) as reader:
+        seed = reader.config.seed if options.seed is None else options.seed
         try:
-            async with aclosing(served.reader.read(options.question, documents.text, Options(seed=seed))) as steps:
-                async for step in steps:
-                    if progress:
-                        progress.step(step)
-                    print(output.json(step) if options.json else output.text(step, options.quiet), end="", flush=True)
-                    if isinstance(step, Answered) and not step.text.strip():
-                        raise MemAgentError("the model replied with nothing")
-                    if isinstance(step, Failed) and served.fleet and step.kind in _OF_THE_ENGINE:
-                        raise FleetError(f"{step.message}; what the engine said is in {served.fleet.logs}")
-                    if isinstance(step, Failed):
-                        raise MemAgentError(step.message)
-        finally:
-            await close_clients()
+            answered = await reader.read(question, shown.documents.text, shown.step, seed=seed)
+        except TurnFailed as error:
+            if options.json:
+                _print_json("failed", kind=error.kind, message=str(error))
+            raise MemAgentError(str(error)) from None
+    shown.end(answered)
+    if not answered.text.strip():
+        raise MemAgentError("the model replied with nothing")
 
 
-class _Output:
-    """What goes to standard output for each step."""
+def _print_json(event: str, **fields: Any) -> None:
+    print(orjson.dumps({"event": event} | fields).decode(), flush=True)
 
-    def __init__(self, documents: Documents, question: str) -> None:
-        self._documents, self._question = documents, question
+
+class _Shown:
+    """What people or programs see of a reading of ``documents``."""
+
+    def __init__(self, options: argparse.Namespace, documents: Documents) -> None:
+        self.documents, self._options = documents, options
+        self._console = Console(stderr=True, highlight=False, quiet=options.quiet or options.json)
         self._sections: tuple[Section, ...] = ()
-        self._began = time.monotonic()
+        self._memory = ""
+        notes = [f"{document.name}: {document.note}" for document in documents.documents if document.note]
+        notes += [f"skipped {part.name}: {part.reason}" for part in documents.skipped]
+        if notes:
+            self.say(one_line("; ".join(notes), _MOST), "yellow")
 
-    def text(self, step: Step, quiet: bool) -> str:
+    def say(self, line: str, style: str = "") -> None:
+        text = Text(one_line(line), style)
+        text.highlight_regex(r"\{\+.*?\+\}", "green")
+        text.highlight_regex(r"\[-.*?-\]", "red strike")
+        self._console.print(text, soft_wrap=True)
+
+    def step(self, step: Step) -> None:
         match step:
             case Started():
-                self._sections = step.sections
-            case Delta() if not quiet:
-                return step.text
-            case Answered() if step.text.strip():
-                return f"{_answer(step)}\n" if quiet else self._end(step)
-        return ""
+                self._started(step)
+            case TurnDone() if self._options.json:
+                _print_json("turn", **asdict(step))
+            case Delta() if self._options.json:
+                _print_json("delta", text=step.text)
+            case TurnDone(kind="memory"):
+                self._memory_turn(step)
+            case Delta() if not self._options.quiet:
+                print(step.text, end="", flush=True)
 
-    def _end(self, answered: Answered) -> str:
-        answer, found = _answer(answered), self._sources(answered)
-        lines = [] if answer == answered.text.strip() else ["", f"Answer: {answer}"]
-        lines += ["", "From:", *(f"  {source_line(source)}" for source in found)] if found else []
-        if not self._sections:
-            lines += ["", "From no document: this agent reads none."]
-        elif not found:
-            lines += ["", "From no section that can be named: the words of the answer are not in the memory."]
-        return "\n".join(["", *lines, ""])
+    def _started(self, started: Started) -> None:
+        self._sections, tokens = started.sections, started.document_tokens
+        self.say(f"{', '.join(self._options.documents)}: {tokens:,} tokens, {len(self._sections)} section(s)", "dim")
+        if self._options.json:
+            read = [{"name": one.name, "unit": one.unit, "units": len(one.starts), "note": one.note}
+                    for one in self.documents.documents]
+            sections = [self.documents.places(section.start, section.end) for section in self._sections]
+            _print_json("started", documents=read, skipped=self.documents.skipped, document_tokens=tokens,
+                        sections=sections)
 
-    def json(self, step: Step) -> str:
-        names = {Started: "started", TurnDone: "turn", Delta: "delta", Answered: "answer", Failed: "failed"}
-        record = {"event": names[type(step)]} | asdict(step)
-        if isinstance(step, Started):
-            self._sections, self._began = step.sections, time.monotonic()
-            documents = [
-                {"name": one.name, "unit": one.unit, "units": len(one.starts), "characters": len(one.text),
-                 "note": one.note} for one in self._documents.documents
-            ]
-            places = [_places(self._documents.places(one.start, one.end)) for one in step.sections]
-            record |= {"documents": documents, "skipped": list(map(asdict, self._documents.skipped)),
-                       "sections": places}
-        if isinstance(step, Answered):
-            found = [asdict(source) | {"places": _places(source.places), "at": _places(source.at)}
-                     for source in self._sources(step)]
-            record |= {"answer": _answer(step), "sources": found,
-                       "seconds": round(time.monotonic() - self._began, 3)}
-        return orjson.dumps(record).decode() + "\n"
+    def _memory_turn(self, turn: TurnDone) -> None:
+        memory = one_line(turn.memory)  # a line break in place of a blank is no change
+        pieces, self._memory = word_diff(self._memory, memory), memory
+        place = "merged"
+        for number in turn.sections:
+            places = self.documents.places(self._sections[number].start, self._sections[number].end)
+            place = f"[{number + 1}/{len(self._sections)}] {'; '.join(map(str, places))}"
+        changed = any(piece.change is not Change.SAME for piece in pieces)
+        shown = pieces if self._options.show_memory else shortened(pieces) if changed else []
+        self.say(f"{place}: {marked(shown) or 'unchanged'}")
 
-    def _sources(self, step: Answered) -> list[Source]:
-        return sources_with_quotes(self._documents, self._sections, step.sources, _answer(step), self._question)
+    def end(self, answered: Answered) -> None:
+        answer, text = answered.answer or answered.text.strip(), answered.text.strip()
+        found = [self._source(number, answer) for number in answered.sources]
+        if self._options.json:
+            _print_json("answer", **asdict(answered) | {"answer": answer, "sources": found})
+        elif self._options.quiet:
+            print(answer)
+        elif text:
+            print(f"\n\nAnswer: {answer}" if answer != text else "")
+            if found:
+                print("\nFrom:", *map(_line, found), sep="\n  ")
+            else:
+                print("\nFrom no section that can be named: the words of the answer are not in the memory.")
+            if answered.finish_reason == "length":
+                self.say("the reply was cut at its limit; raise MEM_MAX_FINAL", "yellow")
+
+    def _source(self, number: int, answer: str) -> dict[str, Any]:
+        section, documents = self._sections[number], self.documents
+        start, end = quoted(documents.text, section, answer, self._options.question)
+        return {"section": number, "places": documents.places(section.start, section.end),
+                "quote": documents.text[start:end], "at": documents.places(start, end)}
 
 
-def _answer(answered: Answered) -> str:
-    """What the task reads from the reply, or the whole reply where it finds nothing."""
-    return answered.answer or answered.text.strip()
-
-
-def _places(places: Sequence[Place]) -> list[dict[str, Any]]:
-    return list(map(asdict, places))
-
-
-def source_line(source: Source) -> str:
-    places = "; ".join(map(str, source.at or source.places))
-    return one_line(f"{places}: “{source.quote}”" if source.quote else places)
+def _line(source: dict[str, Any]) -> str:
+    places = "; ".join(map(str, source["at"] or source["places"]))
+    return one_line(f"{places}: “{source['quote']}”" if source["quote"] else places)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -175,8 +179,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("model", metavar="MODEL", help="Hugging Face folder or id of the model")
     add("question", metavar="QUESTION")
-    add("documents", metavar="FILE", nargs="+",
-        help="text, PDF, HTML or Word files, or folders of such; - is standard input")
+    add("documents", metavar="FILE", nargs="+", help="text, PDF, HTML, Word, or folders of such; - is standard input")
     add("--url", default="", help="a server that has the model (default: engines started for it)")
     add("--served-model", default="", help="the model's name there (default: the only one)")
     add("--show-memory", action="store_true", help="the whole memory after each section")

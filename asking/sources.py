@@ -21,10 +21,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
-from ..data.documents import Documents, Place
 from .steps import Section, TurnDone
 
 _WORD = re.compile(r"\w+")
@@ -63,44 +61,19 @@ def sources(turns: Sequence[TurnDone], answer: str, question: str) -> tuple[int,
     return tuple(sorted({section for word in wanted & before for section in entered[word]}))
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One section that the answer came from, as people look it up."""
-
-    section: int
-    places: tuple[Place, ...]
-    """All of the section, one place for each file that it touches."""
-    quote: str
-    at: tuple[Place, ...]
-    """Where the quote stands; empty without a quote."""
-
-
-def sources_with_quotes(
-    documents: Documents, sections: Sequence[Section], numbers: Sequence[int], answer: str, question: str
-) -> list[Source]:
-    """One for each of ``numbers``, in their order."""
-    found = []
-    for number in numbers:
-        section = sections[number]
-        start, end = quoted(documents.text, section, words(answer), words(question))
-        places = documents.places(section.start, section.end)
-        found.append(Source(number, places, documents.text[start:end], documents.places(start, end)))
-    return found
-
-
-def quoted(text: str, section: Section, answer: frozenset[str], question: frozenset[str]) -> tuple[int, int]:
+def quoted(text: str, section: Section, answer: str, question: str) -> tuple[int, int]:
     """The quote's first and last character; an empty range where no sentence of the section holds a word of
     ``answer``.
 
     A sentence that a border of the section cuts counts whole, up to ``LONGEST`` characters outside. A longer sentence
     is cut to the characters around the answer's first word.
     """
-    wanted = answer - question or answer
+    wanted = words(answer) - words(question) or words(answer)
     best, start, end = (0, 0), section.start, section.start
     for sentence in _SENTENCE.finditer(text, max(0, section.start - LONGEST), section.end + LONGEST):
         last = sentence.start() + len(sentence[0].rstrip())
         held = words(sentence[0])
-        score = (len(wanted & held), len(question & held))
+        score = (len(wanted & held), len(words(question) & held))
         if score[0] and score > best and sentence.start() < section.end and last > section.start:
             best, start, end = score, sentence.start(), last
     if end - start > LONGEST:

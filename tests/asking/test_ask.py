@@ -1,22 +1,11 @@
 """`mem-agent ask` as people and scripts use it, on a router that plays a script."""
 
-import io
-import os
-import signal
-import subprocess
-import sys
-
 import orjson
 import pytest
-from rich.console import Console
 
 from mem_agent.asking import ask
-from mem_agent.asking.progress import Progress
-from mem_agent.asking.steps import Answered, Section, Started, TurnDone
-from mem_agent.data.documents import Documents, Skipped, read_document
 from mem_agent.tests.helpers.asking import SETTINGS, model_folder, reply
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
-from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 
 __all__ = ["model_folder"]
 QUESTION = "Which metal?"
@@ -31,20 +20,19 @@ def asked(model_folder, tmp_path, monkeypatch, capsys):
     for name, value in (SETTINGS | {"mem_chunk_tokens": 16}).items():
         monkeypatch.setenv(name.upper(), str(value))
     (tmp_path / "notes.txt").write_text(TEXT)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
-    def run(replies, *arguments, files=("notes.txt",), question=QUESTION):
+    def run(replies, *arguments, files=("notes.txt",), question=QUESTION, url="", **settings):
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
         # `connect` asks for one token first.
         router = FakeRouter([reply("x"), *(reply(r) if isinstance(r, str) else r for r in replies)],
-                            default=reply("x"), models=({"id": "served", "max_model_len": 4096},))
+                            default=reply("x"))
         with running_beside(router):
-            url = f"http://127.0.0.1:{router.port}"
-            code = ask.main([str(model_folder), question, *files, "--url", url, *arguments])
+            server = ["--url", url or f"http://127.0.0.1:{router.port}"]
+            code = ask.main([str(model_folder), question, *files, *server, *arguments])
         return (code, *capsys.readouterr(), router)
 
-    yield run
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return run
 
 
 REPLIES = ["gold", "gold, silver", "gold, silver", "It is \\boxed{silver}"]
@@ -52,120 +40,55 @@ REPLIES = ["gold", "gold, silver", "gold, silver", "It is \\boxed{silver}"]
 
 def test_the_answer_goes_to_standard_output_and_the_memory_to_standard_error(asked):
     code, out, err, router = asked(REPLIES)
-    assert code == 0
-    assert out == ("It is \\boxed{silver}\n\nAnswer: silver\n\nFrom:\n"
-                   "  notes.txt, line 2: “Ben has silver.”\n")
-    lines = err.splitlines()
-    assert lines[0].startswith("notes.txt: ") and lines[0].endswith(" tokens, 3 section(s)")
-    assert lines[1].startswith("[1/3] notes.txt, line") and lines[1].endswith(": {+gold+}")
-    assert lines[2].startswith("[2/3] notes.txt, line") and lines[2].endswith(": gold{+, silver+}")
-    assert lines[3].startswith("[3/3] notes.txt, line") and lines[3].endswith(": unchanged")
-    assert len(lines) == 4 and len(router.requests) == 5
+    answer = "It is \\boxed{silver}\n\nAnswer: silver\n\nFrom:\n  notes.txt, line 2: “Ben has silver.”\n"
+    assert (code, out, len(router.requests)) == (0, answer, 5)
+    assert [(line[:5], line.rpartition(": ")[2]) for line in err.splitlines()] == [
+        ("notes", "39 tokens, 3 section(s)"), ("[1/3]", "{+gold+}"), ("[2/3]", "gold{+, silver+}"),
+        ("[3/3]", "unchanged")]
+    assert asked(REPLIES, "--quiet")[:3] == (0, "silver\n", "")
 
 
-def test_quiet_leaves_the_answer_alone(asked):
-    code, out, err, _ = asked(REPLIES, "--quiet")
-    assert (code, out, err) == (0, "silver\n", "")
+def test_a_terminal_gets_colours_no_markup_and_the_whole_memory_if_asked_for(asked, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    long = " ".join(f"w{n}" for n in range(9))
+    replies = [long, f"{long} end", "[bold]", "x"]
+    _, _, second, third = asked(replies)[2].splitlines()
+    assert "\x1b[32m{+end+}" in second and "w0 w1" not in second and "\x1b[9;31m[-w0" in third and "[bold]" in third
+    assert f"{long} \x1b" in asked(replies, "--show-memory")[2].splitlines()[2]
 
 
 def test_json_has_an_object_for_every_step(asked):
     code, out, err, _ = asked(REPLIES, "--json")
     started, *turns, delta, final, answer = map(orjson.loads, out.splitlines())
-    assert code == 0 and err == ""
-    assert started["event"] == "started" and len(started["sections"]) == 3
-    assert started["documents"] == [
-        {"name": "notes.txt", "unit": "line", "units": 4, "characters": len(TEXT), "note": ""}]
-    assert started["sections"][0][0]["document"] == "notes.txt" and started["sections"][0][0]["first"] == 1
-    assert [turn["memory"] for turn in turns] == ["gold", "gold, silver", "gold, silver"]
-    assert delta == {"event": "delta", "text": REPLIES[-1]} and final["kind"] == "final"
-    assert answer["event"] == "answer" and answer["answer"] == "silver" and answer["text"] == REPLIES[-1]
-    (source,) = answer["sources"]
-    assert source["quote"] == "Ben has silver." and source["section"] == 1
-    assert source["at"] == [{"document": "notes.txt", "unit": "line", "first": 2, "last": 2}]
+    line = {"document": "notes.txt", "unit": "line", "first": 2, "last": 2}
+    assert (code, err) == (0, "") and started["documents"][0]["name"] == "notes.txt" and len(started["sections"]) == 3
+    assert [turn["memory"] for turn in turns] == ["gold", "gold, silver", "gold, silver"] and final["kind"] == "final"
+    assert delta == {"event": "delta", "text": REPLIES[-1]} and line["unit"] == started["sections"][0][0]["unit"]
+    assert (answer["event"], answer["answer"], answer["text"]) == ("answer", "silver", REPLIES[-1])
+    assert answer["sources"][0]["quote"] == "Ben has silver." and answer["sources"][0]["at"] == [line]
+    failed = orjson.loads(asked([400], "--json")[1].splitlines()[-1])
+    assert (failed["event"], failed["kind"]) == ("failed", "rejected")
 
 
-def test_a_memory_is_shown_whole_if_asked_for(asked):
-    long = " ".join(f"w{n}" for n in range(9))
-    replies = [long, f"{long} end", long, "\\boxed{x}"]
-    assert "w0 w1" not in asked(replies)[2].splitlines()[2]
-    assert f"{long} {{+end+}}" in asked(replies, "--show-memory")[2].splitlines()[2]
-
-
-def test_answers_in_no_memory_and_without_a_box(asked):
-    _, out, _, _ = asked(["gold", "gold", "gold", "\\boxed{tin}"])
-    assert out.endswith("From no section that can be named: the words of the answer are not in the memory.\n")
-    _, out, _, _ = asked(["gold", "silver", "silver", "Ben's is silver."])
-    assert out.startswith("Ben's is silver.\n\nFrom:\n") and "Answer:" not in out
+def test_answers_without_a_source_or_a_box_sections_side_by_side_and_what_a_folder_skipped(asked, tmp_path):
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0")
+    (tmp_path / "more/notes.txt").write_text(TEXT)
+    assert "From no section" in asked(["gold", "gold", "gold", "\\boxed{tin}"])[1]
+    assert asked(["gold", "silver", "silver", "Ben's is silver."])[1].startswith("Ben's is silver.\n\nFrom:\n")
+    err = asked(["gold", "tin", "gold tin", "x", "x"], files=("more",), AGENT="parallel", AGENT_ARGS="width=2")[2]
+    assert "more/picture.png" in err and "merged: {+gold tin+}" in err
 
 
 @pytest.mark.parametrize(("arguments", "code", "line"), [
     ({"files": ("gone.txt",)}, 1, "gone.txt"), ({"files": ("locked.pdf",)}, 1, "locked.pdf"),
-    ({"files": (".",), "replies": [401]}, 1, "401"), ({"question": "  "}, 2, "question"),
-    ({"question": "x" * 2000}, 1, "2000"), ({"replies": [""]}, 1, "model"),
+    ({"replies": [401]}, 1, "401"), ({"question": "  "}, 2, "question"),
+    ({"question": "x" * 2000}, 1, "2000"), ({"replies": ["gold"] * 3 + [""]}, 1, "model"),
+    ({"url": "http://127.0.0.1:9"}, 1, "127.0.0.1:9"), ({"url": "nonsense"}, 2, "--url"),
 ])  # fmt: skip
 def test_what_cannot_be_answered_is_one_line(asked, tmp_path, arguments, code, line):
     (tmp_path / "locked.pdf").write_bytes(b"%PDF-1.7")
-    replies = arguments.pop("replies", ["gold"] * 3) + [""] * 3
-    ended, out, err, _ = asked(replies, **arguments)
+    ended, out, err, _ = asked(arguments.pop("replies", []), **arguments)
     assert ended == code and out.strip() == ""
     (error,) = [shown for shown in err.splitlines() if shown.startswith("error: ")]
     assert line in error and err.endswith(error + "\n")
-
-
-def test_a_server_that_is_not_there_is_one_line(asked, model_folder, capsys, silent_port):
-    url = f"http://127.0.0.1:{silent_port}"
-    assert ask.main([str(model_folder), QUESTION, "notes.txt", "--url", url]) == 1
-    assert url in capsys.readouterr().err
-    assert ask.main([str(model_folder), QUESTION, "notes.txt", "--url", "nonsense"]) == 2
-    assert "--url" in capsys.readouterr().err
-
-
-def test_an_interrupt_ends_the_request_at_the_server(model_folder, tmp_path):
-    (tmp_path / "notes.txt").write_text(TEXT)
-    router = FakeRouter([reply("x")], default="hang")
-    with running_beside(router):
-        env = os.environ | {name.upper(): str(value) for name, value in SETTINGS.items()}
-        command = [sys.executable, "-m", "mem_agent", "ask", str(model_folder), QUESTION, str(tmp_path / "notes.txt"),
-                   "--url", f"http://127.0.0.1:{router.port}"]
-        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        wait_for(lambda: len(router.requests) >= 2, process)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=HANGS_AFTER_S)
-    assert process.returncode == 130 and out == ""
-    assert err.splitlines()[-1].startswith("interrupted")
-
-
-# --- what a terminal shows -------------------------------------------------------------------------------------------
-DOCUMENTS = Documents((read_document("notes.txt", TEXT.encode()),), (Skipped("f/\x1b[2J.png", "hidden"),))
-
-
-def shown(steps, **options) -> str:
-    console = Console(file=io.StringIO(), force_terminal=True, width=60, highlight=False, **options)
-    with Progress(console, DOCUMENTS) as progress:
-        for step in steps:
-            progress.step(step)
-    return console.file.getvalue()
-
-
-def turn(number, sections, memory, round=None, recalled="", kind="memory"):
-    return TurnDone(number, number if round is None else round, kind, sections, memory, memory, recalled, 9, 3, None)
-
-
-STARTED = Started((Section(0, 14), Section(14, 30), Section(30, 47)), 40)
-
-
-def test_a_terminal_gets_colours():
-    text = shown([STARTED, turn(0, (0,), "gold"), turn(1, (1,), "silver")])
-    assert "\x1b[32msilver" in text and "\x1b[9;31mgold" in text
-    assert "[bold]x[/bold]" in shown([STARTED, turn(0, (0,), "[bold]x[/bold]")])  # no markup of the library either
-    assert "reading section 2 of 3" in text
-
-
-def test_sections_side_by_side_recalled_memories_merges_and_what_was_not_read_are_told():
-    lines = shown([
-        STARTED, turn(0, (0,), "gold", 0), turn(1, (1,), "gold", 0), turn(2, (), "gold silver", 1, recalled="old"),
-        Answered("x", "x", (), True, 1, 1, 0),
-    ], no_color=True)  # fmt: skip
-    assert "[1/3] notes.txt, line 1: {+gold+}" in lines and "[2/3] notes.txt, line 2: read beside it" in lines
-    assert "recalled: old" in lines and "merged: gold {+silver+}" in lines
-    assert "1 of 3 sections were not read" in lines and "raise MEM_MAX_FINAL" in lines

@@ -16,8 +16,7 @@ def text(said):
     return {"type": "text", "text": said}
 
 
-def file(**inside):
-    return {"type": "file", "file": inside}
+FILE = {"type": "file", "file": {"file_id": "f1"}}
 
 
 def read(*messages, documents=()):
@@ -25,96 +24,74 @@ def read(*messages, documents=()):
     asked = ChatRequest.model_validate({"messages": list(messages), "documents": list(documents)})
 
     async def text_of(document):
-        return document.text or f"<{document.file_id or document.file_data}>"
+        return document if isinstance(document, str) else document.text or document.file_id
 
     return asyncio.run(conversation(asked, lambda text: len(text) > 60, text_of))
 
 
-FORMS = {
-    "in the message": ([user("Ann has gold.\n\nQuestion: Who?")], [], "Ann has gold."),
-    "as a text before": ([user(text("Ann has gold."), text("Who?"))], [], "Ann has gold."),
-    "as an uploaded file": ([user(file(file_id="f1"), text("Who?"))], [], "<f1>"),
-    "as a file inside": ([user(text("Who?"), file(file_data="QQ==", filename="a.txt"))], [], "<QQ==>"),
-    "beside": ([user("Who?")], ["Carl.", {"title": None, "content": "Silver."}, {"file_id": "f1"}],
-               "Carl.\n\nSilver.\n\n<f1>"),
-    "earlier": ([user("Ann has gold.\n\nQuestion: What?"), {"role": "assistant", "content": "gold"}, user("Who?")], [],
-                "Ann has gold."),
-    "none": ([user("Who?")], [], ""),
-}  # fmt: skip
+GOLD = "Ann has gold."
 
 
-@pytest.mark.parametrize("messages,documents,expected", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("messages,documents,expected", [
+    ([user(f"{GOLD}\n\nQuestion: Who?")], [], GOLD),
+    ([user(text(GOLD), text("Who?"))], [], GOLD),
+    ([user(text(GOLD), text("Who?\nAnswer:"))], [], GOLD),
+    ([user(FILE, text("Who? answer :\n"))], [], "f1"),
+    ([user("Who?\n\nAnswer:")], ["Carl.", {"title": "T", "text": "Silver."}, {"file_id": "f1"}],
+     "Carl.\n\nSilver.\n\nf1"),
+    ([user(f"{GOLD}\n\nQuestion: What?"), {"role": "assistant", "content": "gold"}, user("Who?")], [], GOLD),
+    ([user(FILE, text("")), {"role": "developer", "content": "Be brief."}, user("Who?")], [], "f1"),
+])  # fmt: skip
 def test_documents_and_the_question(messages, documents, expected):
     said, document = read(*messages, documents=documents)
     assert document == expected and said[-1] == {"role": "user", "content": "Who?"}
 
 
-def test_a_long_text_is_a_question_where_the_document_is_named():
-    said = "Who has it?\n\n" * 9
-    assert read(user(said), documents=["d"])[0] == [{"role": "user", "content": said.strip()}]
-
-
-def test_messages_keep_their_order_and_roles():
-    said, _ = read({"role": "developer", "content": "Be brief."}, user("One?"), {"role": "assistant", "content": "1"},
-                   {"role": "assistant", "content": None}, user("Two?"), {"role": "assistant", "content": "It is"})
-    assert [(m["role"], m["content"]) for m in said] == [
-        ("system", "Be brief."), ("user", "One?"), ("assistant", "1"), ("user", "Two?"), ("assistant", "It is")]
+def test_messages_keep_their_order_and_roles_and_a_question_its_length():
+    said, _ = read({"role": "developer", "content": "Be brief."}, user("One?"), {"role": "assistant", "content": None},
+                   user("Two? " * 20), {"role": "assistant", "content": "It is"}, documents=["d"])
+    assert [(each["role"], each["content"]) for each in said] == [
+        ("system", "Be brief."), ("user", "One?"), ("user", ("Two? " * 20).strip()), ("assistant", "It is")]
 
 
 def options(**fields):
-    return ChatRequest.model_validate({"messages": [user("Who?")], **fields}).options(9, 2.5)
+    return ChatRequest.model_validate({"messages": [user("Who?")], **fields}).options()
 
 
 def test_options():
-    asked = options(temperature=0, top_p=0.5, seed=3, max_tokens=9, stop="x", n=1, tools=[], presence_penalty=0.0,
-                    unknown="?", logprobs=None, response_format={"type": "text"})
-    assert asked.sampling == {"temperature": 0.0, "top_p": 0.5} and asked.seed == 3 and asked.answer_tokens == 9
-    assert asked.stop == ("x",) and (asked.document_tokens, asked.seconds) == (9, 2.5)
-    assert options(max_completion_tokens=5, max_tokens=9, stop=["", "a"]).answer_tokens == 5
-    fields = ("stream", "stop", "seed", "max_tokens", "temperature", "tools", "n", "model")
-    assert options(**dict.fromkeys(fields)) == options()
+    asked = options(temperature=0, top_p=0.5, seed=3, max_tokens=9, stop="x", n=1, tools=[], unknown="?",
+                    logprobs=None, response_format={"type": "text"})
+    assert asked == {"sampling": {"temperature": 0.0, "top_p": 0.5}, "seed": 3, "answer_tokens": 9, "stop": ["x"]}
+    asked = options(max_completion_tokens=5, max_tokens=9, stop=["", "a"])
+    assert asked["answer_tokens"] == 5 and asked["stop"] == ["a"]
+    assert options(**dict.fromkeys(("stream", "stop", "seed", "max_tokens", "tools", "n", "model"))) == options()
 
 
 @pytest.mark.parametrize("body", [
-    {"messages": []}, {"messages": [{"role": "system", "content": "x"}]}, {"messages": ["hello", user("Who?")]},
-    {"messages": [{"role": "tool", "content": "x"}, user("Who?")]}, {"messages": [user(text(3))]},
-    {"messages": [user({"type": "image_url"}, text("Who?"))]}, {"messages": [user(file(filename="a"))]},
-    {"documents": [3]}, {"documents": [{"title": 3, "text": "x"}]}, {"n": 2}, {"tools": [{}]}, {"logprobs": True},
-    {"stream": "false"}, {"temperature": 3}, {"temperature": True}, {"top_p": 0}, {"max_tokens": 1.5}, {"seed": "1"},
-    {"stop": [1]}, {"model": 3}, {"stream_options": {"include_usage": "true"}},
+    {"messages": ["hello"]}, {"messages": [{"role": "tool", "content": "x"}]}, {"messages": [user(text(3))]},
+    {"messages": [user({"type": "image_url"})]}, {"documents": [3]}, {"n": 2}, {"tools": [{}]}, {"logprobs": True},
+    {"response_format": {"type": "json_object"}}, {"stream": "false"}, {"temperature": True}, {"seed": "1"},
 ])  # fmt: skip
 def test_what_is_wrong_is_refused(body):
     with pytest.raises(ValidationError):
         ChatRequest.model_validate({"messages": [user("Who?")], **body})
 
 
-# --- document and question in one text ------------------------------------------------------------------------------
-
 LONG = "The key is red.\n\n" * 20
 
 
 @pytest.mark.parametrize("text,document,question", [
-    ("Who has the key?", "", "Who has the key?"),
     ("Ann has it.\n\nWho has the key?", "", "Ann has it.\n\nWho has the key?"),
-    ("Ann has it.\n\nQuestion: Who?\nAnswer:", "Ann has it.", "Who?"),
-    ("Ann has it.\n QUESTION : Who?\n", "Ann has it.", "Who?"),
+    ("Ann has it.\n QUESTION : Who? Answer:", "Ann has it.", "Who?"),
     ("Question: 1+1?\nAnswer: 2\n\nQuestion: 2+2?\nAnswer:", "Question: 1+1?\nAnswer: 2", "2+2?"),
-    ("Question: Who?", "", "Who?"),
-    ("Question: Who?\nAnswer:", "", "Who?"),
-    ("Who has the key?\nAnswer:", "", "Who has the key?"),
+    ("Question: Who?\n\nAnswer: ", "", "Who?"),
+    ("End it with the words final answer:", "", "End it with the words final answer:"),
     ("Ann has it.\nQuestion:", "", "Ann has it.\nQuestion:"),
-    (LONG + "Who has the key?", LONG.strip(), "Who has the key?"),
-    (LONG + "Who has the key?\n\nAnswer:", LONG.strip(), "Who has the key?"),
     (LONG + "Who has the key?\n\n\n\nAnswer:", LONG.strip(), "Who has the key?"),
     ("Question: Who?\n\n" + LONG, LONG.strip(), "Who?"),
     ("x" * 200 + "\nWho?", "x" * 200, "Who?"),
     ("x" * 200, "", "x" * 200),
     ("The question: who knows. " * 9 + "\n\nWho?", ("The question: who knows. " * 9).strip(), "Who?"),
 ])  # fmt: skip
-def test_the_rule(text, document, question):
+def test_where_a_text_is_split(text, document, question):
     assert split_message(text, lambda text: len(text) > 100) == (document, question)
-
-
-def test_megabytes_are_split_at_their_end():
-    document = ("Ann has the key.\n\nQuestion: none.\n" * 2**16).strip()
-    assert split_message(f"{document}\n\nQuestion: Who?", lambda text: True) == (document, "Who?")

@@ -13,11 +13,11 @@ import pytest
 from openai import AsyncOpenAI
 
 from mem_agent.agents.vocabulary import Vocabulary
-from mem_agent.asking.api import Service
+from mem_agent.asking.app import Service
 from mem_agent.asking.reader import AskingReader
-from mem_agent.asking.serve import bound_socket, listening
+from mem_agent.asking.serve import listening_socket, server
 from mem_agent.config import Config
-from mem_agent.rollout_client import close_clients
+from mem_agent.rollout_client import Dialect, Endpoint, close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -49,6 +49,12 @@ def reply(text: str) -> list[int]:
     return VOCABULARY.encode_text(text) + END
 
 
+def router_of(replies: Sequence[Any], streams: bool = True) -> FakeRouter:
+    """``replies`` are texts, ids or the router's faults; further ones are ``x``."""
+    script = [reply(each) if isinstance(each, str) and each not in FAULTS else each for each in replies]
+    return FakeRouter(script, default=reply("x"), streams=streams)
+
+
 async def chat(client: AsyncOpenAI, **others: Any) -> Any:
     """One that asks ``ASKED``, to which ``REPLIES`` are an engine's."""
     return await client.chat.completions.create(**{"model": "pocket", "messages": ASKED, **others})
@@ -72,19 +78,21 @@ class Served(NamedTuple):
     url: str
 
 
+def reader_of(folder: Path, router: FakeRouter, **config: Any) -> AskingReader:
+    return AskingReader(settings(**config), folder, Endpoint(Dialect.VLLM, f"http://127.0.0.1:{router.port}", 4096))
+
+
 @asynccontextmanager
 async def serving(folder: Path, router: FakeRouter, service: dict[str, Any], **config: Any) -> AsyncIterator[Served]:
     """The endpoint in front of ``router``, on a free port."""
     async with running(router):
-
-        async def healthy() -> bool:
-            return router.default is not None
-
-        reader = AskingReader(settings(**config), folder, f"http://127.0.0.1:{router.port}")
-        served = Service(reader, "pocket", healthy, **service)
-        with bound_socket("127.0.0.1", 0) as sock:
-            async with listening(served.app(), sock):
-                yield Served(served, f"http://127.0.0.1:{sock.getsockname()[1]}")
+        served = Service(reader_of(folder, router, **config), "pocket", **service)
+        with listening_socket("127.0.0.1", 0) as sock:
+            running_server = server(served)
+            task = asyncio.ensure_future(running_server.serve([sock]))
+            yield Served(served, f"http://127.0.0.1:{sock.getsockname()[1]}")
+            running_server.should_exit = True
+            await task
         await close_clients()
 
 
@@ -93,8 +101,7 @@ def use(
     service: dict[str, Any] | None = None, **config: Any,
 ) -> Any:
     """What ``user(client, served, router)`` returns; ``client`` is OpenAI's own, and does not try again."""
-    router = FakeRouter([reply(r) if isinstance(r, str) and r not in FAULTS else r for r in replies],
-                        default=reply("x"), streams=True)
+    router = router_of(replies)
 
     async def main() -> Any:
         async with serving(folder, router, service or {}, **config) as served:
