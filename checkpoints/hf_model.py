@@ -87,14 +87,31 @@ def load_vocabulary(folder: Path | str, trusted: bool = False) -> Vocabulary:
     Raises:
         ConfigError: it has none, or none that can be used.
     """
-    from transformers import AutoTokenizer  # ten seconds
-
     try:
-        return Vocabulary(AutoTokenizer.from_pretrained(
+        return Vocabulary(_tokenizer_class(Path(folder)).from_pretrained(
             folder, local_files_only=not trusted, trust_remote_code=trusted))
     except Exception as error:  # for a damaged file every tokenizer class has errors of its own, KeyError among them
         remedy = _REMEDY if "trust_remote_code" in str(error) else "the folder needs the model's tokenizer.json"
         raise ConfigError(f"the tokenizer of {folder} cannot be used ({reason_of(error)}); {remedy}") from error
+
+
+_NAMED_TOKENIZERS = {
+    ("qwen2", "Qwen2Tokenizer"), ("qwen3", "Qwen2Tokenizer"), ("qwen3", "PreTrainedTokenizerFast"),
+    ("qwen3", "TokenizersBackend"), ("llama", "PreTrainedTokenizerFast"), ("llama", "TokenizersBackend"),
+}
+"""Model types and tokenizer classes of which AutoTokenizer takes the class that ``tokenizer_config.json`` names."""
+
+
+def _tokenizer_class(folder: Path) -> Any:
+    """What AutoTokenizer would choose, where that is known without it: it imports torch, some 14 seconds of a CPU."""
+    import transformers
+
+    files = [folder / "config.json", folder / "tokenizer_config.json"]
+    if not all(file.is_file() for file in files):
+        return transformers.AutoTokenizer
+    model, named = (json.loads(file.read_bytes()) for file in files)
+    known = (model.get("model_type"), named.get("tokenizer_class")) in _NAMED_TOKENIZERS and "auto_map" not in named
+    return getattr(transformers, named["tokenizer_class"] if known else "AutoTokenizer")
 
 
 def tokenizer_hash(folder: Path) -> str:

@@ -54,6 +54,10 @@ def _settings_problems(config: Config) -> Iterator[str]:
     if config.fully_async and unknown:
         yield (f"FULLY_ASYNC=1: the hosts' asynchronous rollout does not know {', '.join(unknown)}; set that back to "
                "its default, or FULLY_ASYNC=0")
+    steps = config.num_rollout * (config.trajectories_per_rollout // config.step_trajectories)
+    if steps <= config.lr_warmup_steps:  # Megatron asserts it, minutes after the start
+        yield (f"LR_WARMUP_STEPS={config.lr_warmup_steps}: the run has {steps} optimizer steps in NUM_ROLLOUT="
+               f"{config.num_rollout} rollouts, Megatron wants more than it warms up; lower it, or raise NUM_ROLLOUT")
     if config.num_nodes > 1 and is_loopback(config.master_addr) and not config.ray_address:
         yield f"NUM_NODES={config.num_nodes}: set MASTER_ADDR to this machine's address for the others"
 

@@ -4,9 +4,11 @@ import copy
 
 import pytest
 
+from mem_agent.agents import build_agent
 from mem_agent.agents.prompts import TEXTS, chat_frame, compile_template, load_prompts
 from mem_agent.agents.records import Section, TurnKind
-from mem_agent.config import ConfigError
+from mem_agent.agents.vocabulary import Vocabulary
+from mem_agent.config import Config, ConfigError
 from mem_agent.tests.helpers.scripted import VOCABULARY
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -68,3 +70,11 @@ def test_a_chat_template_that_shows_no_message_is_refused(chat_template):
     tokenizer.chat_template = chat_template
     with pytest.raises(ConfigError, match="chat template"):
         compile_template("{problem}", chat_frame(tokenizer, False, {}), VOCABULARY)
+
+
+def test_a_model_without_a_chat_template_is_named_once(caplog):
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template, tokenizer.name_or_path = None, "/models/base"
+    for _ in range(2):
+        build_agent(Config(), Vocabulary(tokenizer), {})
+    assert caplog.text.count("/models/base") == 1

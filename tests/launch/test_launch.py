@@ -144,6 +144,7 @@ def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
     ({"NUM_GPUS": "0"}, "NUM_GPUS"),
     ({"ENGINE_MAX_LEN": "4500"}, "ENGINE_MAX_LEN"),
     ({"FULLY_ASYNC": "1", "DYNAMIC_FILTER": "nonzero_std"}, "DYNAMIC_FILTER"),
+    ({"LR_WARMUP_STEPS": "20", "NUM_ROLLOUT": "20"}, "LR_WARMUP_STEPS"),
     ({"HOST_ARGS": "--lr 1 --rollout-top-p=0.9"}, "HOST_ARGS"),
     ({"TRAIN_DATA": "/nowhere.jsonl"}, "TRAIN_DATA"),
     ({"TRAIN_DATA": "TMP/train.jsonl@[150:]"}, "ROLLOUT_BATCH_SIZE"),
