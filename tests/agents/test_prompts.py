@@ -73,7 +73,7 @@ def test_a_chat_template_that_shows_no_message_is_refused(chat_template):
 
 
 def test_a_model_without_a_chat_template_is_named_once(caplog):
-    tokenizer = make_tokenizer()
+    tokenizer = copy.deepcopy(make_tokenizer())
     tokenizer.chat_template, tokenizer.name_or_path = None, "/models/base"
     for _ in range(2):
         build_agent(Config(), Vocabulary(tokenizer), {})
