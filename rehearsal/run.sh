@@ -22,10 +22,12 @@ prepare_megatron() {
     if [ ! -d "$copy" ]; then
         mkdir -p -- "$HOSTS_VENV/sources"
         draft="$(mktemp -d "$copy.XXXXXX")"
-        git clone --quiet --shared --no-checkout "$MEGATRON_ROOT" "$draft" &&
+        if ! { git clone --quiet --shared --no-checkout "$MEGATRON_ROOT" "$draft" &&
             git -C "$draft" checkout --quiet "$commit" -- megatron &&
-            git -C "$draft" apply --include='megatron/*' "${patches[@]}" && mv -T -- "$draft" "$copy" ||
+            git -C "$draft" apply --include='megatron/*' "${patches[@]}"; }; then
             die "set MEGATRON_ROOT to a clone that has the commit of $HOST, and HOST_ROOT to a full checkout"
+        fi
+        mv -T -- "$draft" "$copy"
     fi
     export MEGATRON_ROOT="$copy"
 }
