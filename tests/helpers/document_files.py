@@ -1,7 +1,6 @@
 """Files as other programs write them: a PDF by matplotlib, a Word document by python-docx."""
 
 import io
-import zipfile
 from collections.abc import Sequence
 
 
@@ -44,15 +43,3 @@ def word_bytes(paragraphs: Sequence[str], rows: Sequence[Sequence[str]] = ()) ->
                     cell.text = text
     document.save(content)
     return content.getvalue()
-
-
-def large_word(megabytes: int) -> bytes:
-    """That unpacks to so much: some kilobytes that take a third of a second and 20 MB for each of its megabytes."""
-    out, one = io.BytesIO(), b"<w:tbl><w:tr>" + b"<w:tc/>" * 1000 + b"</w:tr></w:tbl>"
-    with zipfile.ZipFile(io.BytesIO(word_bytes(["Ann."]))) as given, zipfile.ZipFile(out, "w", 8) as made:
-        for entry in given.infolist():
-            content = given.read(entry)
-            if entry.filename == "word/document.xml":
-                content = content.replace(b"<w:body>", b"<w:body>" + one * (megabytes * 2**20 // len(one)))
-            made.writestr(entry, content)
-    return out.getvalue()
