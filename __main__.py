@@ -57,6 +57,7 @@ COMMANDS = {
     "templates": ("agents.published", "the wording of MemAgent, ReMemR1, RULER or MemSifter, from a checkout"),
     "ruler": ("evaluation.make_ruler", "evaluation files of RULER's tasks"),
     "pocket": ("pocket.prepare", "data of the small demonstration"),
+    "smollm2": ("pocket.smollm2", "SmolLM2-135M-Instruct as a folder, from the hub or from PyPI"),
 }
 """Name -> its module in the package, and what it does."""
 GROUPS = {

@@ -49,7 +49,7 @@ def test_our_checks_pass_inside_the_host(host):
 def test_the_hosts_parsers_accept_what_the_launcher_makes(host):
     megatron = host.megatron()
     run = host.pytest(str(TESTS / "inside_host" / "parse_arguments.py"), first=megatron, MEGATRON_ROOT=megatron)
-    assert run.counts == {"passed": 15}, run.output
+    assert run.counts == {"passed": 16}, run.output
 
 
 def test_the_host_leaves_the_reference_in_place_of_the_policy_where_gpus_are_not_shared(host):

@@ -5,7 +5,10 @@ Megatron-LM at ``MEGATRON_ROOT``, with the host's patch, comes first on the path
 
 import argparse
 import os
+import re
+import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -118,6 +121,34 @@ def test_supervised_training_is_accepted(plan):
     assert not args.compute_advantages_and_returns and not args.use_kl_loss and not args.colocate
     assert (args.n_samples_per_prompt, args.global_batch_size) == (1, 8) and not args.offload_train
     assert args.data_parallel_size == made.layout.data_parallel == 8
+
+
+def test_the_block_for_ones_own_script_is_accepted(plan, tmp_path, monkeypatch):
+    """``docs/hosts.md``, copied; the rest of the command is the launcher's."""
+    made = plan("qwen2.5-0.5b", EVAL_INTERVAL="0", EVAL_DATA="")
+    (block,) = re.findall(r"```bash\n([^`]*MEM_ARGS=.*?)```", (PACK / "docs" / "hosts.md").read_text(), re.DOTALL)
+    own = [line for line in block.splitlines() if not line.startswith(("cd ", "pip "))]
+    script = "\n".join([*own, r'printf "%s\0" "${MEM_ARGS[@]}"'])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    given = done.stdout.split("\0")[:-1]
+    launcher = [word for group in made.arguments.values() for word in group]
+    rest = [word for flag, words in grouped(launcher) if flag not in given for word in (flag, *words)]
+    monkeypatch.setattr(sys, "argv", ["train.py", *rest, *given])
+    assert not {word for word in given if word.startswith("--")} - known_flags()
+    args = arguments.parse_args()
+    assert (args.mem_agent["mem_chunk_tokens"], args.mem_agent["mem_max_memory"]) == (2048, 1024)
+    assert args.custom_generate_function_path == "mem_agent.rollout.generate"
+    assert (args.prompt_data, args.metadata_key) == ("data/train.jsonl", "metadata")
+
+
+def grouped(words):
+    """(flag, its values), in order."""
+    starts = [i for i, word in enumerate(words) if word.startswith("--")]
+    return [(words[i], words[i + 1:j]) for i, j in pairwise([*starts, len(words)])]
 
 
 def test_an_argument_of_the_user_wins(plan):
