@@ -125,7 +125,7 @@ def test_supervised_training_is_accepted(plan):
 
 def test_the_block_for_ones_own_script_is_accepted(plan, tmp_path, monkeypatch):
     """``docs/hosts.md``, copied; the rest of the command is the launcher's."""
-    made = plan("qwen2.5-0.5b", EVAL_INTERVAL="0", EVAL_DATA="")
+    made = plan("qwen3-4b", EVAL_INTERVAL="0", EVAL_DATA="")
     (block,) = re.findall(r"```bash\n([^`]*MEM_ARGS=.*?)```", (PACK / "docs" / "hosts.md").read_text(), re.DOTALL)
     own = [line for line in block.splitlines() if not line.startswith(("cd ", "pip "))]
     script = "\n".join([*own, r'printf "%s\0" "${MEM_ARGS[@]}"'])
