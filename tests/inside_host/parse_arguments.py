@@ -140,7 +140,7 @@ def test_the_block_for_ones_own_script_is_accepted(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["train.py", *rest, *given])
     assert not {word for word in given if word.startswith("--")} - known_flags()
     args = arguments.parse_args()
-    assert (args.mem_agent["mem_chunk_tokens"], args.mem_agent["mem_max_memory"]) == (2048, 1024)
+    assert (args.mem_agent["MEM_CHUNK_TOKENS"], args.mem_agent["MEM_MAX_MEMORY"]) == (2048, 1024)
     assert args.custom_generate_function_path == "mem_agent.rollout.generate"
     assert (args.prompt_data, args.metadata_key) == ("data/train.jsonl", "metadata")
 
