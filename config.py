@@ -258,7 +258,7 @@ class Config(BaseModel):
             use_recipe()
             env = os.environ
         given = {name: env[name] for name in map(str.upper, cls.model_fields) if env.get(name, "") != ""}
-        return cls.from_mapping({**(defaults or {}), **given})
+        return cls.from_mapping({**(defaults or {}), **_of_folder(given)})
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
@@ -280,6 +280,18 @@ class Config(BaseModel):
         for name in ("agent", "task", "reward"):
             changed[name] = ",".join(map(absolute_name, getattr(self, name).split(",")))
         return self.replace(**changed, eval_data=shlex.join(map(_absolute, self.eval_files)))
+
+
+def _of_folder(given: Mapping[str, str]) -> dict[str, str]:
+    """The settings with what a TRAIN_DATA of ``mem-agent prepare --output FOLDER`` stands for: its rows and, unless
+    DATA_ROOT names others, its evaluation files."""
+    folder = Path(given.get("TRAIN_DATA", ""))
+    if not (folder / "train.jsonl").is_file():
+        return dict(given)
+    found = {"DATA_ROOT": str(folder), "LENGTH": " ".join(
+        sorted((path.stem.removeprefix("eval_") for path in folder.glob("eval_*.json")), key=len))}
+    evaluated = found if found["LENGTH"] and "DATA_ROOT" not in given else {}
+    return {**evaluated, **given, "TRAIN_DATA": str(folder / "train.jsonl")}
 
 
 def _absolute(path: str) -> str:

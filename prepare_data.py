@@ -42,7 +42,7 @@ if not __package__:
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,9 @@ import orjson
 from tqdm import tqdm
 
 from .data.document_store import DocumentWriter, store_folder
-from .data.questions import load_corpora, read_question, row_of
+from .data.eval_files import sha256_of
+from .data.own_questions import write_folder
+from .data.questions import Question, load_corpora, read_question, row_of
 from .data.rows import BadRow, BadRows, DataError, NoGoodRows, open_dataset, open_file
 from .data.synthesize import add_options, chosen, parse_curriculum, training_questions
 from .system.cli import one_line_errors, positive_number, run_main, stop_if_asked
@@ -60,6 +62,8 @@ from .system.files import replacing
 
 ROWS, DOCUMENTS = 32_768, "200"
 """Of a synthesised training set."""
+HELD_OUT, MOST_HELD_OUT = 0.2, 200
+"""Share and number of the questions that a folder keeps for evaluation."""
 Written = tuple[bytes, str | None]
 """A line of the output, and its document if that is not inline."""
 
@@ -71,6 +75,10 @@ def main(argv: list[str] | None = None) -> int:
     output: Path = args.output
     if output.exists() and any(path.exists() and path.samefile(output) for path in [*args.raw, args.input] if path):
         raise DataError(f"{output} is also an input; choose another --output")
+    if not output.suffix and not args.synthesize:
+        return _write_folder(args)
+    if args.held_out is not None or args.lengths:
+        raise DataError(f"--held-out and --lengths are for a folder; {output} is a file")
     output.parent.mkdir(parents=True, exist_ok=True)
     counts: Counter[str] = Counter()
     rows = _synthesized(args, counts) if args.synthesize else _converted(args, counts)
@@ -87,8 +95,30 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def _write_folder(args: argparse.Namespace) -> int:
+    """Training rows and held-out evaluation files."""
+    counts: Counter[str] = Counter()
+    questions = [question for question, _ in _good_rows(args, counts)]
+    source = {"kind": "own", "limit": args.limit, "dataset": args.hf_dataset, "revision": args.hf_revision}
+    if args.input:
+        source |= {"file": args.input.name, "sha256": sha256_of(args.input)}
+    held_out = min(HELD_OUT, MOST_HELD_OUT / len(questions)) if args.held_out is None else args.held_out
+    write_folder(args.output, questions, source, held_out=held_out, lengths=args.lengths,
+                 documents=args.documents or "", seed=args.seed)
+    print(f"{counts['left out']} bad rows left out; TRAIN_DATA={args.output} names rows and evaluation files")
+    return 0
+
+
 def _converted(args: argparse.Namespace, counts: Counter[str]) -> Generator[Written, None, None]:
-    """The rows of a file or dataset as training rows; counts those written and left out."""
+    """The rows of a file or dataset as training rows."""
+    if args.documents:
+        raise DataError("--documents is for --synthesize, or for an --output that is a folder")
+    for _, written in _good_rows(args, counts):
+        yield written
+
+
+def _good_rows(args: argparse.Namespace, counts: Counter[str]) -> Iterator[tuple[Question, Written]]:
+    """The rows of a file or dataset; counts those written and left out."""
     if args.published_questions or args.layout:
         raise DataError("--published-questions and --published-layout are for --synthesize, which makes documents")
     name = args.input or args.hf_dataset
@@ -98,7 +128,8 @@ def _converted(args: argparse.Namespace, counts: Counter[str]) -> Generator[Writ
     are_read: bool | None = None  # whether rows have documents, as the first good one does or not
     for row in tqdm(rows, unit=" rows", disable=None):  # None: silent unless a terminal
         try:
-            made, document = row_of(read_question(row.fields))
+            question = read_question(row.fields)
+            made, document = row_of(question)
             is_read = not made["metadata"].keys().isdisjoint(("context", "context_id"))
             if are_read and not is_read:
                 raise BadRow("context is missing, which the rows before have")
@@ -112,7 +143,7 @@ def _converted(args: argparse.Namespace, counts: Counter[str]) -> Generator[Writ
             repeated = f"{row.where} has the id of {first}"
         counts["repeated"] += first != row.where
         counts["written"] += 1
-        yield line, document
+        yield question, (line, document)
         if counts["written"] == args.limit:
             break
     bad.tell_rest()
@@ -130,7 +161,7 @@ def _synthesized(args: argparse.Namespace, counts: Counter[str]) -> Generator[Wr
     """Training rows with made documents; counts those written, and the questions left out."""
     if args.limit or not args.raw:
         raise DataError("--synthesize takes --raw FILE..., and --rows in place of --limit")
-    curriculum = parse_curriculum(args.documents)
+    curriculum = parse_curriculum(args.documents or DOCUMENTS)
     corpora = chosen(args, load_corpora(args.raw, as_published=bool(args.layout)))
     counts.update({"written": len(corpora.questions), "left out": corpora.skipped.total()})
     questions = training_questions(args, corpora, curriculum)
@@ -146,6 +177,12 @@ def _line(row: dict[str, Any]) -> bytes:
         raise BadRow(f"cannot be written as JSON ({error})") from None
 
 
+def _held_out(text: str) -> float:
+    if not 0 <= float(text) or not (float(text) < 1 or float(text).is_integer()):
+        raise ValueError
+    return float(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mem-agent prepare", description="Write training data as JSONL.")
     source = parser.add_mutually_exclusive_group(required=True)
@@ -155,12 +192,18 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--hf-split", default="train", help="split of the dataset (train)")
     add("--hf-revision", default="", help="branch, tag or commit of the dataset")
-    add("--output", type=Path, required=True, metavar="FILE", help="JSONL file to write")
+    add("--output", type=Path, required=True, metavar="PATH",
+        help="JSONL file to write; a name without an ending is a folder: training rows and evaluation files")
     add("--limit", type=positive_number, metavar="N", help="stop after N rows written")
+    add("--documents", metavar="CURRICULUM",
+        help="documents per row, perhaps several with their shares, trained on in this order "
+        f"(with --synthesize {DOCUMENTS}; in a folder the least of --lengths, or a row's own)")
+    folder = parser.add_argument_group("with --output FOLDER").add_argument
+    folder("--held-out", type=_held_out, metavar="N", help="number or share of the questions for evaluation "
+           f"({HELD_OUT}, at most {MOST_HELD_OUT} questions)")
+    folder("--lengths", default="", help="an evaluation file for each: numbers of documents, or `own` (own)")
     made = parser.add_argument_group("with --synthesize").add_argument
     add_options(made, required=False)
-    made("--documents", default=DOCUMENTS, metavar="CURRICULUM",
-         help=f"documents per row, perhaps several with their shares, trained on in this order ({DOCUMENTS})")
     made("--rows", dest="count", type=positive_number, default=ROWS, help=f"rows ({ROWS})")
     return parser
 

@@ -317,7 +317,7 @@ def load_corpora(paths: Sequence[Path], as_published: bool = False) -> Corpora:
             question = read_question(row.fields)
             if question.id in questions:
                 raise BadRow(f"its id {question.id} is that of a row before; remove one")
-            found = _pool_question(question, numbers, as_published)
+            found = pool_question(question, numbers, as_published)
         except Impossible as reason:
             skipped[str(reason)] += 1
         except BadRow as error:
@@ -336,7 +336,7 @@ def load_corpora(paths: Sequence[Path], as_published: bool = False) -> Corpora:
     ), skipped)
 
 
-def _pool_question(question: Question, numbers: dict[str, int], as_published: bool) -> PoolQuestion:
+def pool_question(question: Question, numbers: dict[str, int], as_published: bool) -> PoolQuestion:
     """Adds its documents to ``numbers``. Raises BadRow, or Impossible where a gold paragraph is not there."""
     kept = [paragraph for paragraph in question.paragraphs if any(map(str.strip, paragraph.sentences))]
     facts = fact_titles(question.extras.get("supporting_facts"))

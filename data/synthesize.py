@@ -229,7 +229,7 @@ def synthesise(args: argparse.Namespace, lengths: Sequence[int]) -> None:
                 if first is None:
                     print(f"{args.output / name}: not written, no question has its evidence that far apart")
                     continue
-                lines = _json_list(islice(chain([first], entries), len(every.questions)))
+                lines = json_list(islice(chain([first], entries), len(every.questions)))
                 if source["index_only"]:
                     more["corpus"] = {"file": CORPUS, "sha256": manifest.files[CORPUS]["sha256"]}
             with manifest.draft(name, source, **more) as draft:
@@ -277,7 +277,7 @@ def _entries(args: argparse.Namespace, corpora: Corpora, source: dict[str, Any])
         yield entry
 
 
-def _json_list(entries: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+def json_list(entries: Iterable[dict[str, Any]]) -> Iterator[bytes]:
     for place, entry in enumerate(entries):
         yield (b",\n" if place else b"[\n") + orjson.dumps(entry)
     yield b"\n]\n"
