@@ -70,6 +70,9 @@ class Gated(memagent.MemAgent):
         ended = replace(state, next_chunk=len(state.reading.document.chunks), exited_after=state.next_chunk)
         return self.with_memory(ended, memory or state.memory)
 
+    def reply_for(self, before: str, memory: str) -> str:
+        return SKIP if memory == before else f"{UPDATE}\n{memory}"
+
     def counts(self, state: State) -> dict[str, float]:
         read, exited = state.exited_after or state.next_chunk, float(state.exited_after > 0)
         own = memagent.values_of(state, "skipped", "format_fallbacks")

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from ..config import Config
+from ..config import Config, ConfigError
 from ..system.plugins import NoSettings
 from .documents import Chunks
 from .prompts import Frame, Prompts
@@ -90,6 +90,14 @@ class MemoryAgent(ABC):
         """``state`` with every memory that the next turn shows replaced by ``ids``, or by the empty marker if that is
         longer: the turn's prompts at their longest (``agents.longest_turn``)."""
         return state
+
+    def reply_for(self, before: str, memory: str) -> str:
+        """The reply of a memory turn that turns the memory ``before`` into ``memory``; both may be empty.
+
+        Raises:
+            ConfigError: its replies follow no such rule, so LOSS=sft needs them from the rows.
+        """
+        raise ConfigError("LOSS=sft: replies of this AGENT are made by no rule; rows give them in metadata.replies")
 
     def counts(self, state: Any) -> dict[str, float]:
         """Metrics of the agent's own, beside those of the loop."""

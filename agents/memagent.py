@@ -98,6 +98,11 @@ class MemAgent(MemoryAgent):
     def filled(self, state: Any, ids: Sequence[int]) -> Any:
         return replace(state, memory=max(tuple(ids), self.empty, key=len))
 
+    def reply_for(self, before: str, memory: str) -> str:
+        if self.memory_name != MemAgent.memory_name:  # another wording asks for another form
+            return super().reply_for(before, memory)
+        return memory or self.vocabulary.decode(self.empty)
+
     def counts(self, state: Any) -> dict[str, float]:
         return {"chunks_read": state.next_chunk} | values_of(state, "empty_updates", "truncated_memories")
 

@@ -8,9 +8,10 @@ What the final reply goes on from is the assistant message behind the question, 
 which evaluation sets for RULER's answer prefixes. Either way the agent gets it as the last ids of its final prompt,
 and its task as ``metadata["reply_prefix"]`` of its row, since the reply that is scored does not hold it.
 
-LOSS=sft: the replies are given, by the row's ``metadata["replies"]``, a list of texts, one for each turn; or, for an
-agent of one turn, by its task, which knows a ``solution``. The configured agent runs on them by the one loop, so its
-prompts are those of rollouts. AGENT=memagent on a document of two sections::
+LOSS=sft: the replies are given, by the row's ``metadata["replies"]``, a list of texts, one for each turn; or, without
+them, the final one by its task, which knows a ``solution``, and the others by a rule (``kept_sentences``). The
+configured agent runs on them by the one loop, so its prompts are those of rollouts. AGENT=memagent on a document of
+two sections::
 
     {"replies": ["Anna has the key.", "Anna has the key; it is red.", "\\boxed{red}"]}
     MEMORY prompt 0 -> reply 0, end | MEMORY prompt 1, which shows reply 0 -> reply 1, end | FINAL -> reply 2, end
@@ -36,6 +37,7 @@ from ..config import Config, ConfigError
 from ..data.document_store import DocumentStore, MissingDocument, store_folder
 from ..tasks import TASKS, Task, TaskRow, load_task
 from .host import HostArgs
+from .kept_sentences import KeptSentences
 from .metrics import find_golds
 from .sample import FINISHED, Record, gold_answers
 
@@ -225,19 +227,28 @@ class Reader:
         vocabulary, config, end = self.vocabulary, self.config, self.vocabulary.turn_end_id
         if end is None:
             raise ConfigError(f"HF_CKPT={config.hf_ckpt!r}: its tokenizer_config.json has no eos_token")
-        replies = (sample.metadata or {}).get("replies")
-        if replies is None:
-            replies = [task_of(config, sample).solution(row_of(sample)).removeprefix(reply_form(sample)[0])]
-        if not isinstance(replies, list) or not all(isinstance(reply, str) for reply in replies) or not any(replies):
+        metadata = sample.metadata or {}
+        texts = metadata.get("replies")
+        if texts is None:
+            solution = task_of(config, sample).solution(row_of(sample)).removeprefix(reply_form(sample)[0])
+            if not solution:
+                raise TurnFailed(FailureKind.NO_REPLY, "the row has neither metadata.replies nor an answer")
+            rule = KeptSentences(self.agent, vocabulary, gold_answers(sample), metadata, solution)
+        elif not isinstance(texts, list) or not all(isinstance(text, str) for text in texts) or not any(texts):
             raise TurnFailed(FailureKind.NO_REPLY, "metadata.replies must be a list of texts, one for each turn")
 
-        async def reply(requests: Sequence[TurnRequest], number: int) -> list[Generation]:
-            texts, given = replies[number : number + len(requests)], []
-            if len(texts) < len(requests):
+        def text_of(request: TurnRequest, number: int) -> str:
+            if texts is None:
+                return rule.reply(request)
+            if number >= len(texts):
                 raise TurnFailed(FailureKind.NO_REPLY, f"AGENT={config.agent} has more turns than metadata.replies, "
-                                 f"{len(replies)}")
-            for request, text in zip(requests, texts, strict=True):
-                ids = [*vocabulary.encode_text(text), end]
+                                 f"{len(texts)}")
+            return str(texts[number])
+
+        async def reply(requests: Sequence[TurnRequest], first: int) -> list[Generation]:
+            given = []
+            for number, request in enumerate(requests, start=first):
+                ids = [*vocabulary.encode_text(text_of(request, number)), end]
                 most, size = request.max_new_tokens, len(request.prompt_ids) + len(ids)
                 if len(ids) > most:
                     raise TurnFailed(FailureKind.LONG_REPLY, f"a {request.kind} reply has {len(ids)} tokens, "
@@ -249,9 +260,9 @@ class Reader:
             return given
 
         trajectory = await loop(reply)
-        if trajectory.failure is None and len(trajectory.turns) < len(replies):
+        if texts and trajectory.failure is None and len(trajectory.turns) < len(texts):
             raise TurnFailed(FailureKind.NO_REPLY, f"AGENT={config.agent} has {len(trajectory.turns)} turns, "
-                             f"metadata.replies {len(replies)}; give one for each turn")
+                             f"metadata.replies {len(texts)}; give one for each turn")
         return trajectory
 
 

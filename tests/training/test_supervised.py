@@ -94,6 +94,24 @@ def test_a_reading_agent_is_taught_turn_by_turn(model, tmp_path, tokenizer):
     assert [replies[1] in text for text in texts] == [False, True, True]
 
 
+KEPT = [  # one document of three sections, and what each turn of memagent is taught without replies of the row
+    ("memagent", ["Nothing yet.", "Anna has the red key.", "Anna has the red key.", "\\boxed{red}"]),
+    ("gated", ["skip", "update\nAnna has the red key.", "skip", "\\boxed{red}"]),
+]
+
+
+@pytest.mark.parametrize(("agent", "expected"), KEPT)
+def test_without_replies_a_memory_keeps_the_sentences_with_the_answer(agent, expected, model, tmp_path, tokenizer):
+    sections = ["Snow fell. Boats came.", "Anna has the red key. Rain fell.", "Bob has a drum. Winds blew."]
+    size = max(len(tokenizer.encode(text, add_special_tokens=False)) for text in sections)
+    padded = [text + " a" * (size - len(tokenizer.encode(text, add_special_tokens=False))) for text in sections]
+    row = {"prompt": "Which key?", "label": "red", "metadata": {"context": "".join(padded), "ground_truth": ["red"]}}
+    config = run_of(model, tmp_path, [row], rollout_batch_size=1, agent=agent, mem_chunk_tokens=size,
+                    mem_max_memory=48)
+    texts = [tokenizer.decode(tokens) for tokens in rollout_of(config).train_data["tokens"]]
+    assert [text.rpartition("assistant\n")[2] for text in texts] == [f"{reply}<|im_end|>" for reply in expected]
+
+
 def test_a_row_that_cannot_be_taught_is_counted_and_masked(model, tmp_path):
     good, long = reading(["a", "b", "c"]), reading(["a " * 20, "b", "c"])
     config = run_of(model, tmp_path, [good, long], rollout_batch_size=2, rollout_shuffle=False, **READING)

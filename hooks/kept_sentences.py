@@ -1,0 +1,69 @@
+r"""LOSS=sft for rows without ``metadata.replies``: what a reading agent should say is made by a rule.
+
+A memory keeps the sentences of the sections so far that hold an accepted answer, or the title of a supporting
+paragraph where the data marks them (``metadata.supporting``, ``supporting_facts``); the final reply is the task's
+``solution``.
+Question "Who wrote Emma?", answer "Jane Austen", sections of two sentences::
+
+    Snow fell. Emma is a novel.                 -> Nothing yet.
+    Jane Austen wrote Emma. It sold well.       -> Jane Austen wrote Emma.
+    Rain fell. Boats came.                      -> Jane Austen wrote Emma.
+    (final)                                     -> \boxed{Jane Austen}
+
+A memory that would be longer than MEM_MAX_MEMORY loses sentences without an answer first, the oldest first. Answers
+such as yes and no stand everywhere and are not looked for. This is a start for a model that cannot yet do the task at
+all, not an optimum: which sentences help is for the reward to find out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..agents.interface import MemoryAgent
+from ..agents.records import TurnKind, TurnRequest
+from ..agents.vocabulary import Vocabulary
+from ..data.questions import fact_titles
+from ..rewards.answers import AnswerKind, kind_of
+from ..rewards.qa_metrics import normalise_squad
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\s*\n\s*")
+
+
+class KeptSentences:
+    """The replies of one trajectory; ``reply`` is asked turn by turn."""
+
+    def __init__(
+        self, agent: MemoryAgent, vocabulary: Vocabulary, golds: Sequence[str], metadata: Mapping[str, Any], final: str
+    ) -> None:
+        """``final``: the final reply."""
+        self._agent, self._vocabulary, self._final = agent, vocabulary, final
+        self._answers = [f" {normalise_squad(gold)} " for gold in golds if kind_of(gold) is not AnswerKind.CHOICE]
+        titles = metadata.get("supporting") or fact_titles(metadata.get("supporting_facts")) or ()
+        self._wanted = [*self._answers, *(f" {normalise_squad(title)} " for title in titles)]
+        self._kept: list[str] = []
+
+    def reply(self, request: TurnRequest) -> str:
+        """Raises ConfigError: no rule says what a turn of this agent replies."""
+        if request.kind is TurnKind.FINAL:
+            return self._final
+        before, shown = self._memory(), request.section
+        if shown:
+            section = self._vocabulary.decode(request.prompt_ids[shown.start : shown.end])
+            found = [sentence for sentence in _SENTENCE_END.split(section) if _holds(sentence, self._wanted)]
+            self._kept += [sentence for sentence in found if sentence not in self._kept]
+        while True:
+            reply = self._agent.reply_for(before, self._memory())
+            if len(self._vocabulary.encode_text(reply)) < request.max_new_tokens or not self._kept:
+                return reply
+            without = [sentence for sentence in self._kept if not _holds(sentence, self._answers)]
+            self._kept.remove((without or self._kept)[0])
+
+    def _memory(self) -> str:
+        return " ".join(self._kept)
+
+
+def _holds(sentence: str, wanted: Sequence[str]) -> bool:
+    words = f" {normalise_squad(sentence)} "
+    return any(text in words for text in wanted)
