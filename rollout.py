@@ -59,7 +59,7 @@ from .agents.records import (
 )
 from .config import ConfigError
 from .custom_convert import row_counts
-from .hooks import rewards, traces
+from .hooks import no_signal, rewards, traces
 from .hooks.host import HostArgs, as_output, evaluate, is_aborting, keep_policy, rollout_fully_async, sampling_of
 from .hooks.metrics import metrics_line, rollout_metrics
 from .hooks.reader import Reader, context_of, question_of, reader_for, row_of, task_name, task_of
@@ -319,8 +319,8 @@ def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
     differ = len(worths) > 1
     _equal_groups[host.save] = 0 if differ else _equal_groups[host.save] + 1
     if _equal_groups[host.save] >= EQUAL_ROLLOUTS * host.rollout_groups:
-        raise ConfigError(f"{_equal_groups[host.save]} consecutive groups each had equal rewards; set "
-                          "DYNAMIC_FILTER=none or change the data")
+        raise ConfigError(f"{_equal_groups[host.save]} consecutive groups each had equal rewards. "
+                          f"{no_signal.explanation(host, group)}")
     return differ
 
 
@@ -356,7 +356,8 @@ def log_rollout(
     """
     host = HostArgs(args)
     rewards.apply(host, samples, rollout_id)
-    scored = not host.config.supervised
+    if scored := not host.config.supervised:
+        no_signal.watch(host, samples)
     metrics = rollout_metrics(samples, host.reward_key, scored=scored) | row_counts(args, samples)
     metrics |= rewards.metrics(host) if scored else {}
     traces.begin(host, rollout_id)  # the converter, which has the advantages, keeps what was read

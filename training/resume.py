@@ -23,6 +23,7 @@ from typing import Any
 import orjson
 
 from ..checkpoints.folders import newest_of_run, number_of, numbered, prune
+from ..checkpoints.hf_model import left_settings
 from ..checkpoints.model_card import PLACES
 from ..config import Config, ConfigError
 from ..data.training_file import data_bytes
@@ -110,6 +111,13 @@ def kept_for_life(config: Config) -> dict[str, str]:
     return {"start": os.path.realpath(config.torch_dist or config.hf_ckpt), "loss": config.loss}
 
 
+def changed_settings(config: Config) -> str:
+    """``LR=3e-05 (was 1e-05), ...``: the settings of a fingerprint that are others than those left in SAVE_PATH."""
+    left, ours = left_settings(config.save_path), config.with_absolute_paths().to_mapping()
+    return ", ".join(f"{name}={value!r} (was {left[name]!r})" for name, value in ours.items()
+                     if name not in NEUTRAL and name in left and left[name] != value)
+
+
 def resume(config: Config, trainer: Any) -> tuple[int, int]:
     """Load the newest whole checkpoint, if any: (first rollout to do, next group of the data order)."""
     from ..checkpoints import checkpoint
@@ -124,7 +132,8 @@ def resume(config: Config, trainer: Any) -> tuple[int, int]:
                               "SAVE_PATH, or HF_CKPT, TORCH_DIST and LOSS as they were")
     first = state["rollout"] + 1
     if state["fingerprint"] != fingerprint(config):
-        logger.warning("settings have changed since rollout %d; the run continues under the new ones", first)
+        logger.warning("settings have changed since rollout %d: %s; the run continues under the new ones", first,
+                       changed_settings(config) or "what a file holds that they name")
     logger.info("continuing after rollout %d from %s", first, config.save_path)
     return first, state["next_group"]
 

@@ -40,7 +40,7 @@ from ..checkpoints.hf_folder import HfTensors
 from ..config import Config
 from ..custom_convert import custom_convert, row_counts
 from ..data.training_file import DataSource
-from ..hooks import rewards, traces
+from ..hooks import no_signal, rewards, traces
 from ..hooks.host import HostArgs, embedded_args
 from ..hooks.metrics import rollout_metrics
 from ..hooks.sample import AllFailed, Sample, ended, require_survivors
@@ -179,6 +179,7 @@ class Rollouts:
         # Of all that was sampled, before the rollout as a whole adds to the kept ones.
         of_all = {"sampled_reward": rollout_metrics(samples + batch.dropped)["reward"]} if batch.dropped else {}
         await asyncio.to_thread(rewards.apply, host, samples, number)  # the loop still serves routers and engines
+        no_signal.watch(host, samples)
         # Of the groups that are trained on, as in slime and vime.
         metrics = rollout_metrics(samples) | row_counts(args, samples) | rewards.metrics(host)
         dropped = len(batch.dropped) // self.config.group_size

@@ -84,7 +84,7 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> P
                 source = ending.enter_context(closing(Rollouts(config, evaluate=evaluate)))
             train_rollouts(config, source)
         else:
-            logger.info("%s already holds %d rollouts; raise NUM_ROLLOUT to go on", newest, config.num_rollout)
+            logger.info("%s already holds %d rollouts; raise NUM_ROLLOUT to go on", newest, first)
         if not is_rank_zero() or not (convert or evaluate):
             return None
         from ..checkpoints.convert import convert as convert_checkpoint

@@ -232,7 +232,7 @@ def test_a_run_of_equal_groups_ends(monkeypatch):
     equal, mixed = group_of(RIGHT, RIGHT), group_of(RIGHT, WRONG)
     assert [rollout.nonzero_std(args, one) for one in (equal, equal, equal, mixed, equal, equal, equal)] == [
         False, False, False, True, False, False, False]
-    with pytest.raises(ConfigError, match="DYNAMIC_FILTER"):
+    with pytest.raises(ConfigError):
         rollout.nonzero_std(args, equal)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from mem_agent.checkpoints import checkpoint, folders
 from mem_agent.checkpoints.folders import CheckpointError
-from mem_agent.config import Config, ConfigError
+from mem_agent.config import Config, ConfigError, write_settings
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows
 from mem_agent.training import train
@@ -70,6 +70,18 @@ def test_a_run_keeps_its_start_and_its_loss(tmp_path, monkeypatch):
         with pytest.raises(ConfigError, match=value), monkeypatch.context() as patched:
             patched.setitem(state, name, value)
             resume(config, None)
+
+
+def test_settings_that_changed_are_named_with_both_values(tmp_path, monkeypatch, caplog):
+    (tmp_path / "iter_0000007").mkdir()
+    before = Config(save_path=str(tmp_path), hf_ckpt=str(tmp_path), lr=1e-5, num_rollout=3)
+    write_settings(before)
+    state = {"rollout": 7, "next_group": 4, "fingerprint": fingerprint(before)} | kept_for_life(before)
+    monkeypatch.setattr(checkpoint, "load", lambda path, trainer: state)
+    resume(before.replace(num_rollout=9), None)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    resume(before.replace(lr=3e-5, num_rollout=9), None)
+    assert "3e-05" in caplog.text and "1e-05" in caplog.text and "NUM_ROLLOUT" not in caplog.text
 
 
 # --- the loop, with rollouts made up ---------------------------------------------------------------------------------
