@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Train a memory agent: evaluate, train, convert the last checkpoint, evaluate again, print before against after.
 #
-#   bash run-train.sh                                        pocket profile, a laptop without a GPU
+#   bash run-train.sh                                        pocket profile, with or without a GPU
 #   HF_CKPT=... TRAIN_DATA=... DATA_ROOT=... bash run-train.sh
 #   HOST=slime HOST_ROOT=... RECIPE=recipes/qwen3-4b.env HF_CKPT=... TRAIN_DATA=... bash run-train.sh
 #   REHEARSE=1 HOST=slime HOST_ROOT=... MEGATRON_ROOT=... bash run-train.sh [--rollouts 2] [--ranks 2]    that job in
@@ -29,9 +29,6 @@ if [ "${PRIVATE:-0}" = 1 ]; then options+=(--private); fi
 if [ "$HOST" != local ]; then
     if [ "$DRY_RUN" = 1 ]; then options+=(--dry-run); fi
     exec "${PYTHON:-python3}" "$PACK_DIR" launch "${options[@]}"
-fi
-if [ -z "${HF_CKPT:-}${TRAIN_DATA:-}${RECIPE:-}" ] && has_gpu; then
-    die "set HF_CKPT and TRAIN_DATA (or RECIPE=recipes/pocket.env for the small demonstration)"
 fi
 if [ "${EVAL:-1}" = 1 ]; then options+=(--evaluate); fi
 setup_python

@@ -3,7 +3,7 @@
 bfloat16 is mixed precision as Megatron has it: weights, activations and gradients of products are bfloat16; master
 weights, the sum of gradients, optimizer state, log-probs and loss stay float32. It pays where the processor multiplies
 bfloat16 natively (AMX or AVX512-BF16: 5 to 10 times float32's rate) and the model is large enough for products to be
-what a step takes. So ``auto`` measures, once, as a run begins.
+what a step takes. So ``auto`` measures, once, as a run begins; GPUs need no measurement.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ def with_train_dtype(config: Config, model: Path, began: str = "auto") -> Config
     """
     if config.train_dtype == "auto" and began == "auto":
         began = "float32"
-        # GPUs train in float32 unless told otherwise, as they always did here.
-        if parameter_count(model_config(model)) >= WORTH_BFLOAT16 and not torch.cuda.is_available():
+        large = parameter_count(model_config(model)) >= WORTH_BFLOAT16
+        if large and torch.cuda.is_available():
+            began = "bfloat16"
+        elif large:
             slow, fast = product_rate(torch.float32), product_rate(torch.bfloat16)
             began = "bfloat16" if fast >= FASTER_BY * slow else "float32"
             logger.info("TRAIN_DTYPE=%s: this processor multiplies at %.0f GFLOP/s in float32, at %.0f in bfloat16",

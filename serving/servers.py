@@ -94,8 +94,9 @@ def visible_gpus(env: Mapping[str, str]) -> list[str]:
 
 def engine_options(config: Config, device: Device) -> list[str]:
     """What a server that runs on ``device`` is told by whoever starts it, this pack or a host."""
+    dtype = {"auto": "bfloat16" if device == "cuda" else "float32"}.get(config.train_dtype, config.train_dtype)
     options = [
-        "--dtype", "bfloat16" if device == "cuda" or config.train_dtype == "bfloat16" else "float32",
+        "--dtype", dtype,
         "--max-num-seqs", str(SEQUENCES),
         "--block-size", str(BLOCK_TOKENS),
         "--enable-scale-out", "--disable-uvicorn-access-log",

@@ -1,0 +1,50 @@
+"""The first command on a machine with a GPU, by a stand-in for nvidia-smi: no GPU was here."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from mem_agent.checkpoints import precision
+from mem_agent.config import Config
+from mem_agent.serving.servers import engine_options
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def gpu(tmp_path, monkeypatch):
+    smi = tmp_path / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text("#!/bin/sh\necho 'GPU 0: stand-in'\n")
+    smi.chmod(0o755)
+    for name in ("RECIPE", "HF_CKPT", "TRAIN_DATA", "HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", f"{smi.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("DRY_RUN", "1")
+
+
+def first_command(venv, install):
+    env = os.environ | {"VENV": str(venv), "INSTALL_VENV": install}
+    done = subprocess.run(["bash", str(ROOT / "run-train.sh")], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_first_command_installs_the_gpu_stack_and_trains_the_pocket_profile(gpu, tmp_path):
+    assert "install_pack gpu" in first_command(tmp_path / "venv", "1")
+    assert first_command(sys.prefix, "0").split(" -m mem_agent ")[1].split() == ["train", "--convert", "--evaluate"]
+
+
+@pytest.mark.parametrize(("parameters", "dtype"), [(3_000_000, "float32"), (135_000_000, "bfloat16")])
+def test_on_a_gpu_a_small_model_is_float32_and_its_engines_too(parameters, dtype, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(precision, "parameter_count", lambda config: parameters)
+    monkeypatch.setattr(precision, "model_config", lambda model: None)
+    config = precision.with_train_dtype(Config(), Path("/m"))
+    assert config.train_dtype == dtype
+    options = engine_options(config, "cuda")
+    assert options[options.index("--dtype") + 1] == dtype
