@@ -61,6 +61,10 @@ _NAMES = {  # a host's name of a sampling parameter -> the engine's
 }
 
 
+NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+"""What servers of OpenAI's APIs fill in from a model's generation_config.json unless a request says otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """A router or server and how it is spoken to; evaluation derives one that speaks OpenAI's APIs."""

@@ -21,12 +21,16 @@ that never closes its thinking leaves neither memory nor answer::
     "<think>\\nred? blue?</think>red"    answer "red"
     "<think>\\nthe fruit may be apple"    answer ""
 
+What a request leaves out, many servers fill in from the model's generation_config.json (a repetition penalty, top_k),
+so it is said neutrally where the server takes it. Where it does not, a warning names the values of that file.
+
 Invariant: the key, ``OPENAI_API_KEY``, goes into the request header and nowhere else: no ``repr``, error or log line
 holds it. It is only sent to ``BASE_URL``, never to an own router.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -35,14 +39,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from ..agents.prompts import chat_frame, opens_thinking
 from ..agents.records import FailureKind, Generation, StopReason, TurnFailed
 from ..agents.vocabulary import Vocabulary
 from ..checkpoints.hf_model import load_vocabulary
 from ..config import Config
-from ..rollout_client import Dialect, Endpoint, How, client_for, close_clients
+from ..rollout_client import NEUTRAL, Dialect, Endpoint, How, client_for, close_clients
 from ..system.server_url import checked_url, key_from, without_key
 from .questions import EvalError
+
+logger = logging.getLogger("mem_agent")
 
 KEY = "OPENAI_API_KEY"
 _THINKING = re.compile("(<think>|</think>)")
@@ -85,13 +93,18 @@ async def connect(url: str, model: Path, config: Config, served_model: str = "")
     prompt = vocabulary.beginning(vocabulary.encode_markup(hello))
     # Of a chat server it is also asked whether it takes MEM_THINKING, where the model's template knows it.
     knows = "enable_thinking" in str(vocabulary.tokenizer.chat_template)
-    chat = [replace(endpoint, api=Api.CHAT, thinking=thinking, budget_name=budget)
-            for thinking in ([config.mem_thinking, None] if knows else [None]) for budget in _BUDGETS]
-    for asked in (endpoint, replace(endpoint, api=Api.COMPLETIONS), *chat):
+    completions = [replace(endpoint, api=Api.COMPLETIONS, neutral=neutral) for neutral in (True, False)]
+    chat = [replace(endpoint, api=Api.CHAT, thinking=thinking, budget_name=budget, neutral=neutral)
+            for thinking in ([config.mem_thinking, None] if knows else [None]) for neutral in (True, False)
+            for budget in _BUDGETS]
+    for asked in (endpoint, *completions, *chat):
         if config.eval_api not in ("auto", asked.api):
             continue
         try:
             await client_for(asked, 1).generate(prompt, 1, "", How(sampling={"temperature": 0.0}))
+            if not asked.neutral and (values := filled_in(model)):
+                logger.warning("%s takes no top_k, min_p or penalties, and its model's generation_config.json has %s, "
+                               "which it may fill in: results will differ from other servers'", asked.url, values)
             return asked
         except TurnFailed as error:
             tried[asked.api] = f"{asked.api} -> {str(error).removeprefix(f'{asked.url}: ')}"
@@ -118,6 +131,14 @@ async def _with_model(endpoint: EvalEndpoint, config: Config, name: str) -> Eval
         raise EvalError(f"{endpoint.base_url} serves {len(served)} models ({some}); name one with --served-model")
     name = name or (next(iter(served)) if len(served) == 1 else "")
     return replace(endpoint, model=name, max_tokens=endpoint.max_tokens or served.get(name, 0))
+
+
+def filled_in(model: Path) -> str:
+    """The values of a model's generation_config.json that change how is sampled, as ``top_k 20, min_p 0.1``."""
+    file = model / "generation_config.json"
+    values = orjson.loads(file.read_bytes()) if file.is_file() else {}
+    return ", ".join(f"{name} {values[name]}" for name, neutral in NEUTRAL.items()
+                     if values.get(name) not in (None, neutral, 0))
 
 
 # --- the local chat template ----------------------------------------------------------------------------------------
@@ -177,6 +198,8 @@ class EvalEndpoint(Endpoint):
     model: str = ""
     """The name under which the server knows the model; ``generate`` needs none."""
     budget_name: str = _BUDGETS[0]
+    neutral: bool = True
+    """Whether values are sent that the server may fill in otherwise (``rollout_client.NEUTRAL``)."""
     thinking: bool | None = None
     """MEM_THINKING, sent to chat servers whose template has ``enable_thinking``; None: not sent."""
     key: str = field(default="", repr=False)
@@ -192,13 +215,15 @@ class EvalEndpoint(Endpoint):
     def build_request(
         self, prompt_ids: list[int], max_new_tokens: int, sampling: Mapping[str, Any], routing_key: str
     ) -> tuple[dict[str, Any], dict[str, str]]:
-        """OpenAI's wording with standard fields only, besides ``thinking``: strict servers refuse any other."""
+        """OpenAI's wording. Besides ``thinking`` and ``neutral`` standard fields only: strict servers refuse more."""
         key = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         if self.api is Api.GENERATE:
             # Not super(): a dataclass with slots is a new class, which the implicit form does not know.
             body, headers = Endpoint.build_request(self, prompt_ids, max_new_tokens, sampling, routing_key)
             return body, headers | key
-        asked = {name: sampling[name] for name in ("temperature", "top_p", "seed") if sampling.get(name) is not None}
+        names = ("temperature", "top_p", "seed", *(NEUTRAL if self.neutral else ()))
+        asked = {name: sampling[name] for name in names if sampling.get(name) is not None}
+        asked = (NEUTRAL if self.neutral else {}) | asked
         body = {"model": self.model, self.budget_name: max_new_tokens, **asked}
         if self.api is Api.COMPLETIONS:
             return body | {"prompt": prompt_ids}, key

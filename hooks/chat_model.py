@@ -2,7 +2,8 @@
 
 ``ask`` gives the reply's text, even if it was cut off or is empty; ``replies`` gives all ``samples`` of them.
 Everything else is a ``ChatFailed``. The library retries timeouts, connection errors, HTTP 408, 409, 429 and 5xx, and
-waits as long as ``Retry-After`` asks. At most ``concurrency`` requests are in flight from one event loop; each loop
+waits as long as ``Retry-After`` asks. What servers would fill in from a model's generation_config.json is sent
+neutrally where they take it. At most ``concurrency`` requests are in flight from one event loop; each loop
 has its own connections. The key is in the request header alone, never in a ``repr``, log line or error.
 """
 
@@ -20,9 +21,12 @@ from urllib.parse import parse_qsl
 import openai
 
 from ..agents.records import FailureKind
+from ..rollout_client import NEUTRAL
 from ..system.errors import MemAgentError, reason_of
 from ..system.server_url import KEYS, chat_base, uses_proxy, without_key
 from ..system.text import one_line
+
+logger = logging.getLogger("mem_agent")
 
 
 class ChatFailed(MemAgentError):
@@ -85,6 +89,7 @@ class ChatClient:
         self.answered = 0
         """Calls so far that were answered."""
         self._budget = "max_tokens"
+        self._neutral = True  # until a server turns out to refuse it
         self._loops: MutableMapping[Any, tuple[openai.AsyncOpenAI, asyncio.Semaphore]] = weakref.WeakKeyDictionary()
         for name in ("openai", "httpx", "httpx2"):  # they log every request
             logging.getLogger(name).setLevel(logging.WARNING)
@@ -137,15 +142,23 @@ class ChatClient:
                      budget: settings.max_output_tokens}
         optional = {"top_p": settings.top_p, "seed": seed, "n": settings.samples if settings.samples > 1 else None}
         body |= {name: value for name, value in optional.items() if value is not None}
-        if settings.thinking is not None:
-            body["extra_body"] = {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
+        switch = {"enable_thinking": settings.thinking}
+        own = {} if settings.thinking is None else {"chat_template_kwargs": switch}
+        neutral = {name: value for name, value in ({"top_p": 1.0} | NEUTRAL).items() if name not in body}
         try:
-            return await client.chat.completions.create(**body)
-        except openai.BadRequestError as error:
-            if _NEW_BUDGET not in error.response.text or budget == _NEW_BUDGET:
+            return await client.chat.completions.create(**body, extra_body=own | (neutral if self._neutral else {}))
+        except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+            if _NEW_BUDGET in error.response.text and budget != _NEW_BUDGET:
+                self._budget = _NEW_BUDGET
+                return await self._completion(client, messages, seed)
+            if not self._neutral:
                 raise
-            self._budget = _NEW_BUDGET
-            return await self._completion(client, messages, seed)
+        answer = await client.chat.completions.create(**body, extra_body=own)
+        if self._neutral:
+            self._neutral = False
+            logger.warning("%s takes not all of %s: what its model's generation_config.json says of them changes its "
+                           "replies", settings.url, ", ".join(neutral))
+        return answer
 
     @contextmanager
     def _failures(self) -> Iterator[None]:

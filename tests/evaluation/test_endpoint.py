@@ -1,6 +1,7 @@
 """Endpoints: which API is chosen, what is sent and read, thinking, the key, a server that goes away and returns."""
 
 import asyncio
+import json
 import logging
 
 import pytest
@@ -12,6 +13,7 @@ from mem_agent.config import Config, ConfigError
 from mem_agent.evaluation.endpoint import Frame, connect
 from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.results import read_rows, read_run
+from mem_agent.rollout_client import NEUTRAL
 from mem_agent.tests.helpers.evaluations import (
     CONFIG,
     RED,
@@ -68,7 +70,29 @@ def test_the_most_exact_api_is_taken_and_thinking_is_the_same_on_every_one(
     assert (settings["eval_api"], settings["served_model"]) == (api, "served")
     assert last.get("model") == (None if api == "generate" else "served")
     if api == "completions":
-        assert last.keys() == {"model", "prompt", "max_tokens", "temperature", "top_p", "seed"}
+        assert last.keys() == {"model", "prompt", "max_tokens", "temperature", "top_p", "seed"} | NEUTRAL.keys()
+        assert {name: last[name] for name in NEUTRAL} == NEUTRAL
+
+
+def test_a_stock_server_that_refuses_token_ids_is_asked_for_completions(tmp_path, model):
+    """vLLM's token-id routes are off by default: HTTP 403, which says nothing about a key."""
+    write_data(tmp_path, count=1)
+    output = evaluate_at(tmp_path, model, FakeRouter(default=lambda b: 403 if "token_ids" in b else completion(BOXED)))
+    assert read_run(output).settings["eval_api"] == "completions"
+    with pytest.raises(EvalError, match="403"):
+        asked(model, FakeRouter(default=403), eval_api="generate")
+
+
+@pytest.mark.parametrize(("values", "named"), [
+    ({"repetition_penalty": 1.5, "top_k": 20, "temperature": 0.7}, ["repetition_penalty 1.5", "top_k 20"]),
+    ({"temperature": 0.7, "top_p": 0.8, "top_k": 0}, []),
+])
+def test_values_of_the_models_file_are_named_where_a_server_takes_no_neutral_ones(values, named, model, caplog):
+    (model / "generation_config.json").write_text(json.dumps(values))
+    strict = FakeRouter(default=lambda b: 400 if {"token_ids", *NEUTRAL} & b.keys() else completion("red"))
+    assert not asked(model, strict).neutral
+    told = [record.getMessage() for record in caplog.records if "generation_config.json" in record.getMessage()]
+    assert len(told) == bool(named) and all(text in told[0] for text in named)
 
 
 @pytest.mark.parametrize("thinking", [False, True])

@@ -8,6 +8,7 @@ import pytest
 
 from mem_agent.agents.records import FailureKind
 from mem_agent.hooks.chat_model import ChatClient, ChatFailed, ChatSettings
+from mem_agent.rollout_client import NEUTRAL
 from mem_agent.tests.helpers.fake_chat import FakeChat, Raw, chat_server
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
@@ -32,11 +33,19 @@ def ask(chat, times=1, seed=None, **own):
 def test_a_reply_and_what_was_sent_for_it(suffix):
     with chat_server(FakeChat(lambda body, number: "in Lyon")) as chat:
         assert ask(chat, url=chat.url + suffix, seed=7, max_output_tokens=9, temperature=0.0) == ["in Lyon"]
-    assert chat.bodies == [{"model": "served", "messages": ASKED, "temperature": 0.0, "max_tokens": 9, "seed": 7}]
+    sent = {"model": "served", "messages": ASKED, "temperature": 0.0, "max_tokens": 9, "seed": 7, "top_p": 1.0}
+    assert chat.bodies == [sent | NEUTRAL]
+
+
+def test_a_strict_server_gets_standard_fields_and_it_is_said_once(caplog):
+    with chat_server(FakeChat(lambda body, number: 422 if NEUTRAL.keys() & body.keys() else "in Lyon")) as chat:
+        assert ask(chat, times=1) + ask(chat, times=1) == ["in Lyon"] * 2
+    assert [bool(NEUTRAL.keys() & body.keys()) for body in chat.bodies] == [True, False, True, False]
+    assert "repetition_penalty" in caplog.text
 
 
 @pytest.mark.parametrize("answer,kind,requests", [
-    (500, FailureKind.SERVER_ERROR, 2), (400, FailureKind.REJECTED, 1), (401, FailureKind.REJECTED, 1),
+    (500, FailureKind.SERVER_ERROR, 2), (400, FailureKind.REJECTED, 2), (401, FailureKind.REJECTED, 1),
     (Raw(b'{"choices": []}'), FailureKind.BAD_RESPONSE, 1),
 ])
 def test_only_what_may_pass_is_asked_again(answer, kind, requests):
