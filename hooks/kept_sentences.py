@@ -28,7 +28,7 @@ from ..data.questions import fact_titles
 from ..rewards.answers import AnswerKind, kind_of
 from ..rewards.qa_metrics import normalise_squad
 
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\s*\n\s*")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\s*\n\s*")
 
 
 class KeptSentences:
@@ -39,9 +39,9 @@ class KeptSentences:
     ) -> None:
         """``final``: the final reply."""
         self._agent, self._vocabulary, self._final = agent, vocabulary, final
-        self._answers = [f" {normalise_squad(gold)} " for gold in golds if kind_of(gold) is not AnswerKind.CHOICE]
+        self._answers = [_form(gold) for gold in golds if kind_of(gold) is not AnswerKind.CHOICE]
         titles = metadata.get("supporting") or fact_titles(metadata.get("supporting_facts")) or ()
-        self._wanted = [*self._answers, *(f" {normalise_squad(title)} " for title in titles)]
+        self._wanted = [*self._answers, *map(_form, titles)]
         self._kept: list[str] = []
 
     def reply(self, request: TurnRequest) -> str:
@@ -64,6 +64,11 @@ class KeptSentences:
         return " ".join(self._kept)
 
 
+def _form(text: str) -> str:
+    return normalise_squad(text, any_script=True)
+
+
 def _holds(sentence: str, wanted: Sequence[str]) -> bool:
-    words = f" {normalise_squad(sentence)} "
-    return any(text in words for text in wanted)
+    """Whether any of the wanted stands there as whole words; in scripts without blanks, as characters."""
+    words = _form(sentence)
+    return any(form in words if not form.isascii() else f" {form} " in f" {words} " for form in filter(None, wanted))

@@ -2,7 +2,12 @@
 
 Texts are compared in SQuAD form: lower case, ASCII punctuation and the articles a/an/the removed, whitespace
 collapsed (Rajpurkar et al. 2016). A gold that this would erase ("A", "The The") keeps its articles, and so does the
-prediction it is compared with; a gold of punctuation only never matches.
+prediction it is compared with; a gold of punctuation only never matches. ``em`` and ``f1`` are SQuAD's; ``sub_em``
+also removes the punctuation of any script and unifies composed and decomposed letters::
+
+    prediction           gold          em   sub_em
+    1939-1945            1939–1945     0    1
+    《红楼梦》           红楼梦        0    1
 
 =================  ==========================================================================================
 ``em``             the two forms are equal
@@ -25,6 +30,7 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -32,13 +38,18 @@ from ..system.errors import MemAgentError
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+PUNCTUATION = f"{string.punctuation}−" + "".join(
+    character for character in map(chr, range(0x80, 0x10000)) if unicodedata.category(character)[0] == "P")
+"""Of any script, with ASCII's symbols and the minus sign."""
+_NO_PUNCTUATION_OF_ANY_SCRIPT = str.maketrans("", "", PUNCTUATION)
 CLOSED_ANSWERS = frozenset({"yes", "no", "noanswer"})
 """Answers, in SQuAD form, that a question itself offers: their words prove nothing in a text."""
 
 
-def normalise_squad(text: str, *, keep_articles: bool = False) -> str:
-    """The SQuAD form of a text; see the module docstring."""
-    text = text.lower().translate(_NO_PUNCTUATION)
+def normalise_squad(text: str, *, keep_articles: bool = False, any_script: bool = False) -> str:
+    """The SQuAD form of a text; ``any_script``: as ``sub_em`` compares it. See the module docstring."""
+    text = unicodedata.normalize("NFC", text) if any_script else text
+    text = text.lower().translate(_NO_PUNCTUATION_OF_ANY_SCRIPT if any_script else _NO_PUNCTUATION)
     return " ".join((text if keep_articles else _ARTICLES.sub(" ", text)).split())
 
 
@@ -60,7 +71,7 @@ def token_f1(prediction: str | None, golds: Sequence[str]) -> float:
 
 def sub_em(prediction: str | None, golds: Sequence[str]) -> float:
     """1.0 if all words of a gold stand in the prediction, in order and side by side."""
-    return _best(lambda pred, gold: float(f" {gold} " in f" {pred} "), prediction, golds)
+    return _best(lambda pred, gold: float(f" {gold} " in f" {pred} "), prediction, golds, any_script=True)
 
 
 def sub_em_legacy(prediction: str | None, golds: Sequence[str]) -> float:
@@ -68,12 +79,15 @@ def sub_em_legacy(prediction: str | None, golds: Sequence[str]) -> float:
     return _best(lambda pred, gold: float(gold in pred or pred in gold), prediction, golds)
 
 
-def _best(metric: Callable[[str, str], float], prediction: str | None, golds: Sequence[str]) -> float:
+def _best(
+    metric: Callable[[str, str], float], prediction: str | None, golds: Sequence[str], any_script: bool = False
+) -> float:
     """The maximum of ``metric`` over all golds; pairs with an empty side score 0 and never reach the metric."""
     best = 0.0
     for gold in golds:
-        articles = not normalise_squad(gold)
-        said, form = (normalise_squad(text, keep_articles=articles) for text in (prediction or "", gold))
+        articles = not normalise_squad(gold, any_script=any_script)
+        said, form = (normalise_squad(text, keep_articles=articles, any_script=any_script)
+                      for text in (prediction or "", gold))
         if said and form:
             best = max(best, metric(said, form))
     return best

@@ -82,7 +82,10 @@ class QuestionAnswering(Task):
         return {"answer": boxed_exact_match(reply, row.golds, self.settings.reward) if row.golds else 0.0}
 
     def metrics(self, answer: str, reply: str, row: TaskRow) -> Mapping[str, float]:
-        return qa_metrics.score_answer(answer, row.golds)
+        """``sub_em`` is 1 for whatever the reward's rule ``answer`` takes as the same answer."""
+        found = qa_metrics.score_answer(answer, row.golds)
+        same = (form := normalise_answer(answer)) and form in map(normalise_answer, row.golds)
+        return found | {"sub_em": 1.0 if same else found["sub_em"]}
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,8 @@ _SIZING = re.compile(r"\\(?:left|right)(?![a-z])")
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)")
 _SPACES = re.compile(r"\\[,;: ]|~")
 _ESCAPED = re.compile(r"\\([$%&#_{}])")
-_STRAIGHT = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "−": "-", "‐": "-", "‑": "-"})
+_STRAIGHT = {ord(mark): plain for plain, marks in {"'": "‘’‚‛′＇", '"': "“”„‟″＂", "-": "‐‑‒–—―−﹣－"}.items()
+             for mark in marks}
 _MEANINGFUL_ENDS = frozenset("%#&@/-")  # punctuation by its Unicode category, but part of an answer
 _ARTICLE = re.compile(r"(?:a|an|the)\s+(?=\S)")
 

@@ -18,18 +18,17 @@ Worked example, the fact "silver"; one turn a line::
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from ...asking.word_diff import WITHOUT_BLANKS, Change, Piece, word_diff
 from ...hooks.traces import TraceTurn
-from ...rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad
+from ...rewards.qa_metrics import CLOSED_ANSWERS, PUNCTUATION, normalise_squad
 
 Span = tuple[int, int]
 _BOX = "\\boxed{"
-_MARKS = f"[{re.escape(string.punctuation)}]*"
+_MARKS = f"[{re.escape(PUNCTUATION)}]*"
 _BETWEEN_WORDS = rf"{_MARKS}\s(?:\s|{_MARKS}\b(?:a|an|the)\b)*{_MARKS}"
 
 
@@ -49,7 +48,7 @@ def facts_of(golds: Sequence[str]) -> tuple[Fact, ...]:
     """The accepted answers that can be searched for, each once."""
     found: dict[str, Fact] = {}
     for gold in map(str.strip, golds):
-        form = normalise_squad(gold)
+        form = normalise_squad(gold, any_script=True)
         if form and form not in CLOSED_ANSWERS:
             fact = Fact(gold, "" if re.search(f"[{WITHOUT_BLANKS}]", gold) else form)
             found.setdefault(fact.form or gold, fact)
@@ -62,7 +61,7 @@ def holds(text: str, fact: Fact) -> bool:
 
 @lru_cache(1024)  # whoever asks, asks for every fact in a text, and of siblings that share a document
 def _form(text: str) -> str:
-    return f" {normalise_squad(text.replace(_BOX, ' '))} "
+    return f" {normalise_squad(text.replace(_BOX, ' '), any_script=True)} "
 
 
 def gold_spans(text: str, facts: Sequence[Fact]) -> list[Span]:

@@ -26,6 +26,12 @@ QA = [
     ("Ann Lee", ["Bob", "Ann Lee"], 1, 1, 1, 1),
     ("a", ["A"], 1, 1, 1, 1),  # golds made of articles keep them
     ("...", ["..."], 0, 0, 0, 0),
+    # em and f1 are SQuAD's, which knows ASCII's punctuation alone.
+    ("1939-1945", ["1939–1945"], 0, 0, 1, 0),
+    ("《红楼梦》", ["红楼梦"], 0, 0, 1, 1),
+    ("巴黎。", ["巴黎"], 0, 0, 1, 1),
+    ("Cafe\u0301 Noir", ["Café Noir"], 0, 0.5, 1, 0),
+    ("“Beyoncé’s”", ["Beyoncé's"], 0, 0, 1, 0),
 ]
 
 

@@ -166,3 +166,13 @@ REFUSED = [
 def test_a_bad_class_is_refused_before_anything_starts(changes, named, own):
     with pytest.raises(ConfigError, match=named):
         check_plugins(Config.from_mapping({name: value.replace("{own}", str(own)) for name, value in changes.items()}))
+
+
+@pytest.mark.parametrize(("answer", "gold"), [
+    ("1939-1945", "1939–1945"), ("《红楼梦》", "红楼梦"), ("巴黎。", "巴黎"), ("Cafe\u0301", "Café"),
+    ("« oui »", "oui"), ("\\text{Paris}", "Paris"), ("3−2", "3-2"), ("l＇eau", "l'eau"),
+])
+def test_the_headline_agrees_with_the_reward_on_what_is_the_same_answer(answer, gold):
+    task, row = load_task("qa"), TaskRow("?", (gold,))
+    assert task.reward(f"\\boxed{{{answer}}}", row) == {"answer": 1.0}
+    assert task.metrics(answer, "", row)["sub_em"] == 1.0
