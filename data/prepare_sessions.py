@@ -343,6 +343,8 @@ def _questions(paths: Sequence[Path], read: Reader) -> Iterator[tuple[str, str, 
 
 def _splits(args: argparse.Namespace, read: Reader, places: Mapping[str, int | None]) -> dict[str, list[int]]:
     """Where the rows of each output wait. Raises DataError."""
+    if not places:
+        raise DataError(f"{', '.join(map(str, args.input))}: no row")
     written = {id: place for id, place in places.items() if place is not None}
     if not (args.test_share or args.test_rows):
         return {args.split or "test": list(written.values())}

@@ -201,7 +201,7 @@ def test_chinese_rows_are_written_as_they_are_and_read_again(prepare, tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "words", "code", "says"), [
-    (None, [], 2, "in.json"), (conversation(qa(), qa()), ["--test-rows", "5"], 2, "5 of 2 to the test"),
+    (None, [], 2, "in.json"), ([], ["--test-rows", "5"], 2, "in.json"), (conversation(qa(), qa()), ["--test-rows", "5"], 2, "5 of 2 to the test"),
     (conversation(qa()), ["--format", "personamem"], 2, "--contexts"), ([], [], 1, "no row for test"),
     ([{"qa": 1}], [], 1, "--format"),
 ])
