@@ -23,7 +23,7 @@ MODELS = {
                  "tie_word_embeddings": True, "max_position_embeddings": 40960},
     "qwen3-4b-2507": {"model_type": "qwen3", "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32,
                       "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 9728, "vocab_size": 151936,
-                      "tie_word_embeddings": True, "max_position_embeddings": 262144},
+                      "tie_word_embeddings": True, "max_position_embeddings": 262144, "rope_theta": 5000000.0},
     "qwen3-0.6b": {"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16,
                    "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936,
                    "tie_word_embeddings": True, "max_position_embeddings": 40960},
@@ -39,6 +39,22 @@ MODELS = {
     "qwen2.5-14b": {"model_type": "qwen2", "hidden_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 40,
                     "num_key_value_heads": 8, "intermediate_size": 13824, "vocab_size": 152064,
                     "tie_word_embeddings": False, "max_position_embeddings": 32768},
+    "qwen2.5-1.5b": {"model_type": "qwen2", "hidden_size": 1536, "num_hidden_layers": 28, "num_attention_heads": 12,
+                     "num_key_value_heads": 2, "intermediate_size": 8960, "vocab_size": 151936,
+                     "tie_word_embeddings": True, "max_position_embeddings": 32768},
+    "falcon3-1b": {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 18, "num_attention_heads": 8,
+                   "num_key_value_heads": 4, "head_dim": 256, "intermediate_size": 8192, "vocab_size": 131072,
+                   "tie_word_embeddings": False, "max_position_embeddings": 8192, "rope_theta": 1000042},
+    "smollm2-1.7b": {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32,
+                     "num_key_value_heads": 32, "intermediate_size": 8192, "vocab_size": 49152,
+                     "tie_word_embeddings": True, "max_position_embeddings": 8192, "rope_theta": 130000,
+                     "rms_norm_eps": 1e-5},
+    "llama-3.2-1b": {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
+                     "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 128256,
+                     "tie_word_embeddings": True, "max_position_embeddings": 131072, "rope_theta": 500000.0,
+                     "rms_norm_eps": 1e-5, "rope_scaling": {
+                         "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                         "original_max_position_embeddings": 8192}},
 }
 ROW = '{"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}\n'
 ROTARY = {"rope_theta": 1000000.0, "rms_norm_eps": 1e-6}
@@ -65,7 +81,7 @@ def make_model(folder: Path, name: str, **changes) -> Path:
     """``config.json`` and a small tokenizer; no weights, which nothing before the conversion reads."""
     folder.mkdir(parents=True, exist_ok=True)
     make_tokenizer().save_pretrained(folder)
-    (folder / "config.json").write_text(json.dumps(MODELS[name] | ROTARY | changes))
+    (folder / "config.json").write_text(json.dumps(ROTARY | MODELS[name] | changes))
     return folder
 
 
@@ -90,7 +106,7 @@ def settings(tmp_path: Path, host: str = "slime", model: str = "qwen3-4b", **cha
     """Environment of a launch that works, with its files made."""
     train = tmp_path / "train.jsonl"
     if not train.exists():
-        train.write_text(ROW * 200)
+        train.write_text(ROW * 300)
         make_host(tmp_path / host, host)
         make_megatron(tmp_path / "megatron")
         make_model(tmp_path / "model", model)
