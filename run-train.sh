@@ -31,7 +31,16 @@ if [ "$HOST" != local ]; then
     exec "${PYTHON:-python3}" "$PACK_DIR" launch "${options[@]}"
 fi
 if [ "${EVAL:-1}" = 1 ]; then options+=(--evaluate); fi
-setup_python
 pocket_unless_told
+if [ "$DRY_RUN" = 1 ]; then # what can be said before anything is installed
+    for name in HF_CKPT TRAIN_DATA DATA_ROOT TORCH_DIST MEM_PROMPTS; do
+        case "${!name:-}" in /* | ./* | ../*) [ -e "${!name}" ] || say "$name=${!name}: no such file or folder" ;; esac
+    done
+fi
+setup_python
 default_recipe
-exec_or_print "$VENV/bin/python" -P -m mem_agent train "${options[@]}"
+if [ "$DRY_RUN" = 1 ]; then
+    print_command "$VENV/bin/python" -P -m mem_agent train "${options[@]}"
+    options+=(--dry-run)
+fi
+exec "$VENV/bin/python" -P -m mem_agent train "${options[@]}"

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from ..checkpoints.hf_model import load_vocabulary
 from ..config import Config, ConfigError
 from ..data.document_store import DocumentStore, store_folder
 from ..data.training_file import DataSource, row_slice, without_slice
 from ..hooks.host import check_evaluations, check_tracker, refuse_ignored
 from ..hooks.rewards import check_own_tasks
+from ..hooks.row_checks import row_problems
 from ..system.errors import MemAgentError
 from ..system.plugins import shell_words
 from ..system.server_url import is_loopback
@@ -33,6 +35,7 @@ def find_problems(plan: Plan, *, of_machine: bool = True) -> list[str]:
     if of_machine:
         found += _machine_problems(config)
         checks += [partial(_check_data, config), partial(check_tracker, config)]
+        found += _row_problems(config)
     for check in checks:
         try:
             check()
@@ -70,6 +73,14 @@ def _machine_problems(config: Config) -> Iterator[str]:
         if any(b".lora." in file.read_bytes() for file in Path(folder).glob("*/.metadata")):
             yield (f"{name}={folder!r}: holds LoRA adapters, which this host would leave out, and train the base; "
                    "convert it with convert-to-hf.sh, which merges them, and set HF_CKPT to that")
+
+
+def _row_problems(config: Config) -> list[str]:
+    try:
+        source, folder = DataSource(without_slice(config.train_data), config.seed), Path(config.hf_ckpt)
+        return row_problems(config, source, load_vocabulary(folder, config.trust_remote_code))
+    except MemAgentError:  # which others name
+        return []
 
 
 def _check_data(config: Config) -> None:

@@ -55,6 +55,7 @@ from ..system.cli import one_line_errors, python_module, run_main, run_stoppable
 from ..system.errors import MemAgentError
 from ..system.files import folder_lock
 from ..system.process_environment import share_cores
+from .dry_run import dry_run
 from .evaluate import evaluate_alone, output_of, rows_of
 from .log import run_log
 from .ranks import broadcast, is_rank_zero, leave, other_ranks, with_train_procs
@@ -252,6 +253,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent train", description=description)
     parser.add_argument("--config", type=Path, help="YAML written by Config.to_yaml; default: the environment")
     parser.add_argument("--check", action="store_true", help="only check settings and training file")
+    parser.add_argument("--dry-run", action="store_true", help="print what would start, and every problem")
     parser.add_argument("--convert", action="store_true", help="convert the last checkpoint into SAVE_PATH/hf")
     parser.add_argument("--evaluate", action="store_true",
                         help="convert, and evaluate DATA_ROOT before and after, into SAVE_PATH/eval")
@@ -259,6 +261,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     options = parser.parse_args(arguments)
     start_logging()
+    if options.dry_run:
+        config = load_yaml(options.config) if options.config else Config.from_env()
+        problems = dry_run(config, evaluate=options.evaluate)
+        print(*(f"error: {line}" for line in problems), sep="\n", end="\n" if problems else "", file=sys.stderr)
+        return 1 if problems else 0
     with pocket_profile() if is_rank_zero() else nullcontext():
         config = checked(load_yaml(options.config) if options.config else Config.from_env())
         if options.check:

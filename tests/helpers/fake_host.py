@@ -106,7 +106,7 @@ def settings(tmp_path: Path, host: str = "slime", model: str = "qwen3-4b", **cha
     """Environment of a launch that works, with its files made."""
     train = tmp_path / "train.jsonl"
     if not train.exists():
-        train.write_text(ROW * 300)
+        train.write_text(ROW * 200)
         make_host(tmp_path / host, host)
         make_megatron(tmp_path / "megatron")
         make_model(tmp_path / "model", model)

@@ -53,7 +53,8 @@ ITER = {"CONVERT": "1", "SAVE_PATH": "/run", "HF_CKPT": "/m", "SINGLE_ITER": "it
 ])
 def test_a_dry_run_prints_the_commands(name, env, commands):
     done = script(name, DRY_RUN="1", **env)
-    assert [line.partition(" -m mem_agent ")[2].strip() for line in done.stdout.splitlines()] == commands, done.stderr
+    found = [line.partition(" -m mem_agent ")[2].strip() for line in done.stdout.splitlines()]
+    assert list(filter(None, found)) == commands, done.stderr
 
 
 def test_a_dry_run_of_a_host_shows_its_job_and_the_conversion_and_does_not_need_ray(tmp_path):
