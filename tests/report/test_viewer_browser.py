@@ -59,7 +59,7 @@ def test_a_person_follows_a_fact_through_a_trajectory(opened):
     drawn(page, "question=41")
     assert page.locator(".strip tbody tr").count() == 1  # the other accepted answer stands nowhere
     assert texts(page, ".strip tbody td") == ["", "+", "●", "×", ""]
-    assert "0.00, answer 0, length -0.125" in page.inner_text("dl") and "−0.50" in page.inner_text("dl")
+    assert "0.00, answer 0, length -0.125" in page.text_content("dl") and "−0.50" in page.inner_text("summary >> nth=0")
     assert texts(page, "#turn1 .block >> nth=0 >> mark.gold") == ["Silver"]
     assert texts(page, "#turn1 ins") == ["silver"] == texts(page, "#turn3 del.gold")
     assert "earned recall 0.5" in page.inner_text("#turn1 h3") and "ended by length" in page.inner_text("#turn4 h3")
@@ -68,7 +68,7 @@ def test_a_person_follows_a_fact_through_a_trajectory(opened):
 def test_siblings_are_a_click_a_key_and_a_table_away(opened):
     page = opened("run", "#rollout=12&question=41")
     page.get_by_role("link", name="sample 1: 1.00").click()
-    page.wait_for_selector("dd >> text=silver")
+    page.wait_for_selector("summary >> text=silver")
     assert "sample=1" in page.url and texts(page, ".strip tbody td") == ["", "+", "●", "●", "✓"]
     shades = page.locator("#turn4 .token").evaluate_all("all => all.map(e => e.className.match(/shade./)[0])")
     assert shades[0] == "shade0" and shades == sorted(shades)
@@ -76,7 +76,8 @@ def test_siblings_are_a_click_a_key_and_a_table_away(opened):
     assert "".join(texts(page, "#turn4 .token")) == "\\boxed{silver}"
     assert "".join(texts(page, "#turn4 .token.gold")) == "silver"
     page.keyboard.press("ArrowRight")
-    page.wait_for_selector("dd >> text=EngineError: no answer <60 s>")
+    page.wait_for_selector("summary >> text=EngineError")
+    assert "EngineError: no answer <60 s>" in page.text_content("dl")
     page.keyboard.press("s")
     page.wait_for_selector(".siblings")
     assert page.locator(".siblings tbody tr").count() == 5 and page.locator(".siblings thead th").count() == 4

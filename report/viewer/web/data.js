@@ -59,13 +59,21 @@ function namedAgain(groups) {
   return new Set(names.filter((name, at) => names.indexOf(name) !== at));
 }
 
-// What an address shows; the first that fits what it names, and what of it is not here. Without an address the newest
-// rollout is shown, or the first length.
+// Whether siblings earned unlike rewards: there is something to learn, for the policy and for who reads.
+function isMixed(line) {
+  return new Set(line.siblings.filter((one) => !one.failure).map((one) => one.worth)).size > 1;
+}
+
+// What an address shows; the first that fits what it names, and what of it is not here. Without an address that is the
+// first group with unlike rewards, of the newest rollout if it has one; else the first of that, or of all.
+
 function shownAt(index, address) {
   const fields = new URLSearchParams(address.replace(/^#/, ""));
   if (!fields.size) {
     const newest = index.places.reduce((last, place) => Math.max(last, place.rollout ?? -1), -1);
-    const first = index.groups.findIndex((line) => newest < 0 || index.places[line.place].rollout === newest);
+    const inNewest = (line) => newest < 0 || index.places[line.place].rollout === newest;
+    const first = [(line) => inNewest(line) && isMixed(line), isMixed, inNewest]
+      .map((wanted) => index.groups.findIndex(wanted)).find((at) => at >= 0);
     return { group: first, sibling: 0, turn: null, view: "turns", absent: "" };
   }
   const asked = fields.get("question");

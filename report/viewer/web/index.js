@@ -78,6 +78,7 @@ class Page {
 
   drawMain() {
     const { facts } = this.group.line;
+    document.body.dataset.view = this.shown.view;
     const sibling = this.group.siblings[this.shown.sibling];
     const below = this.shown.view === "siblings" ? [drawSiblings(this, this.group)]
       : [...drawStrip(this, sibling, facts), ...sibling.turns.map((turn) => drawTurn(this, sibling, facts, turn))];

@@ -5,7 +5,7 @@ const MOST_HITS = 200;
 const BESIDE = 50;
 const KINDS = {
   "all questions": () => true,
-  "mixed siblings": (line) => new Set(line.siblings.map(standing)).size > 1,
+  "mixed siblings": isMixed,
   "none right": (line) => !line.siblings.some((one) => standing(one) === "right"),
   "all right": (line) => line.siblings.every((one) => standing(one) === "right"),
   "with failures": (line) => line.siblings.some((one) => one.failure),

@@ -19,19 +19,27 @@ function drawHead(page, group, sibling) {
   return make("section", { class: "head" },
     page.shown.absent ? make("p", { class: "notice", role: "alert" }, absent) : null,
     note(`${page.index.places[line.place].label}, question ${line.name}`),
-    make("h2", { dir: "auto" }, line.question || "(no question)"),
-    make("p", {}, "accepted: ", golds.length ? golds : "(none)"),
-    make("p", { class: "tabs" }, tabs),
+    make("div", { class: "question-line" }, make("h2", { dir: "auto" }, line.question || "(no question)"),
+      make("p", {}, make("span", { class: "counts" }, "accepted: "), golds.length ? golds : "(none)")),
+    inTurns ? make("p", { class: "tabs" }, tabs) : null,
     inTurns ? outcomeOf(sibling) : null,
-    make("p", { class: "tools" },
+    make("div", { class: "tools" },
       button("Side by side", !inTurns, () => page.toggleView()),
       button("Changes", page.settings.difference, () => page.toggle("difference")),
-      inTurns ? button("Token probabilities", page.settings.shading, () => page.toggle("shading")) : null),
+      inTurns ? button("Token probabilities", page.settings.shading, () => page.toggle("shading")) : null,
+      make("details", {}, make("summary", {}, "what colours mean"), legendOf(page, sibling, inTurns))));
+}
+
+function legendOf(page, sibling, inTurns) {
+  return [
     page.settings.difference ? make("p", { class: "legend" }, "memory: ", make("ins", { class: "added" }, "new"),
       make("del", { class: "removed" }, "gone"), make("mark", { class: "gold" }, "accepted answer")) : null,
     page.settings.shading && inTurns && sibling.turns.some((turn) => turn.tokens)
       ? make("p", { class: "legend", id: "shades" }, "a token's probability: ",
-        SHADES.map(([name], shade) => make("span", { class: `token shade${shade}` }, name))) : null);
+        SHADES.map(([name], shade) => make("span", { class: `token shade${shade}` }, name))) : null,
+    make("p", { class: "legend" }, "an accepted answer in a turn: ", Object.entries(EVENTS).map(([name, [sign, meaning]]) =>
+      make("span", {}, make("span", { class: `key ${name}` }, sign), ` ${meaning}`))),
+  ];
 }
 
 function outcomeOf(sibling) {
@@ -46,7 +54,10 @@ function outcomeOf(sibling) {
     ["counts", listed(sibling.counts).join(", ")],
     ["made by", makers.filter(Boolean).join(", ")],
   ].filter(([, value]) => value && value !== "–");
-  return make("dl", {}, rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", { dir: "auto" }, value)]));
+  const told = [`answer ${sibling.prediction || "(none)"}`, `reward ${number(sibling.reward)}`,
+    sibling.advantage === null ? null : `advantage ${signed(sibling.advantage)}`, sibling.failure];
+  return make("details", {}, make("summary", { dir: "auto" }, told.filter(Boolean).join(", ")),
+    make("dl", {}, rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", { dir: "auto" }, value)])));
 }
 
 // What became of each accepted answer, turn by turn: a row of cells for each, behind what the cells mean.
@@ -54,11 +65,9 @@ function drawStrip(page, sibling, facts) {
   const rows = facts.map((fact, at) => [factName(fact), sibling.turns.map((turn) => turn.events[at])])
     .filter(([, events]) => events.some(Boolean));
   const others = facts.length - rows.length;
-  const legend = !facts.length ? note("The accepted answers (none, or yes and no) cannot be searched for in texts.")
+  const about = !facts.length ? note("The accepted answers (none, or yes and no) cannot be searched for in texts.")
     : !rows.length ? note("No accepted answer stands in what was read, remembered or answered.")
-    : make("p", { class: "legend" }, Object.entries(EVENTS).map(([name, [sign, meaning]]) =>
-      make("span", {}, make("span", { class: `key ${name}` }, sign), ` ${meaning}`)),
-    others ? make("span", {}, `${whole(others)} other accepted answer${others === 1 ? " stands" : "s stand"} nowhere`) : null);
+    : others ? note(`${whole(others)} other accepted answer${others === 1 ? " stands" : "s stand"} nowhere`) : null;
   const head = sibling.turns.map(({ number: at }) => make("th", { scope: "col" }, make("button", {
     class: "cell", "data-turn": at, click: () => page.go({ turn: at }), "aria-label": `turn ${at + 1}`,
   }, String(at + 1))));
@@ -69,7 +78,7 @@ function drawStrip(page, sibling, facts) {
     })));
   const table = make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "turn"), head)),
     make("tbody", {}, body));
-  return [legend, make("section", { class: "strip", "aria-label": "Accepted answers by turn" },
+  return [...(about ? [about] : []), make("section", { class: "strip", "aria-label": "Accepted answers by turn" },
     make("div", { class: "scroll", tabindex: 0 }, table))];
 }
 
@@ -176,7 +185,7 @@ function drawSiblings(page, group) {
     shown.map((sibling) => make("td", {}, siblingTurn(page, group.line.facts, sibling.turns[at])))));
   const table = make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "turn"), heads)),
     make("tbody", {}, rows));
-  table.style.width = `max(100%, calc(3rem + ${shown.length} * 11rem))`;
+  table.style.width = `max(100%, calc(3rem + ${shown.length} * 8.5rem))`;
   return make("section", { class: "siblings" }, make("p", { class: "picked" }, "shown: ", chips),
     make("div", { class: "scroll", tabindex: 0 }, table));
 }
@@ -186,6 +195,6 @@ function siblingTurn(page, facts, turn) {
   const read = turn.read.length ? chip(`section ${turn.read.map(([at]) => at + 1).join(", ")}`) : null;
   const events = turn.events.flatMap((event, which) =>
     event ? [chip(`${EVENTS[event][0]} ${factName(facts[which])}`, event, EVENTS[event][1])] : []);
-  return [make("p", { class: "facts" }, chip(turn.kind), read, events),
+  return [make("p", { class: "facts" }, turn.kind === "memory" ? null : chip(turn.kind), read, events),
     turn.kind === "final" ? markedText(page, turn.reply) : changedText(page, turn, true)];
 }
