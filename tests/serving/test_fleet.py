@@ -5,23 +5,65 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import sys
 from pathlib import Path
 
 import aiohttp
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from mem_agent.config import Config, ConfigError
-from mem_agent.serving import control, fleet, servers
+from mem_agent.serving import control, fleet, serve_engines, servers
 from mem_agent.serving.fleet import Fleet
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
-from mem_agent.tests.helpers.stub_fleet import SYNC, TENSORS, make_fleet, model, port_of, stubs
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 from mem_agent.tests.system.test_processes import group_members
 
-__all__ = ["model", "stubs"]
+STUB = Path(__file__).parents[1] / "helpers" / "stub_engine.py"
+SYNC = ["pause", "reload_policy", "update_weight_version", "reset_prefix_cache", "resume"]
+TENSORS = {"a.weight": torch.zeros(4), "b.weight": torch.ones(2, 3)}
+
+
+class Stubs:
+    """Stub engines instead of vLLM; ``options[index]`` are those of that engine's first start."""
+
+    def __init__(self, folder: Path) -> None:
+        self.journal = folder / "journal.txt"
+        self.options: dict[int, str] = {}
+
+    def command(self, config: Config, model: Path, port: int, device: str, index: int) -> list[str]:
+        return [sys.executable, str(STUB), str(port), str(self.journal), self.options.pop(index, "")]
+
+    def calls(self) -> dict[str, list[str]]:
+        """The control calls of each engine, by its URL."""
+        result: dict[str, list[str]] = {}
+        for line in self.journal.read_text().splitlines():
+            port, call = line.split()
+            result.setdefault(f"http://127.0.0.1:{port}", []).append(call)
+        return result
+
+
+@pytest.fixture
+def stubs(tmp_path, monkeypatch) -> Stubs:
+    stubs = Stubs(tmp_path)
+    monkeypatch.setattr(servers, "engine_command", stubs.command)
+    return stubs
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    folder = tmp_path / "model"
+    make_tokenizer().save_pretrained(folder)
+    (folder / "config.json").write_text("{}")
+    save_file(TENSORS, folder / "model.safetensors")
+    return folder
+
+
+def make_fleet(model: Path, **settings) -> Fleet:
+    return Fleet(Config(**settings), model, run_folder=model.parent / "run")
 
 
 def groups(running: Fleet) -> list[int]:
@@ -66,16 +108,16 @@ async def test_sync_order_on_every_engine_and_nothing_left_after_stop(stubs, mod
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("fault", ["bad-reload=1", "dies-in-reload"])
+@pytest.mark.parametrize("fault", ["bad-reload", "dies-in-reload"])
 async def test_an_engine_that_cannot_load_is_replaced_and_never_resumed(stubs, model, monkeypatch, fault):
     monkeypatch.setattr(control, "LOOK_EVERY_S", 0.5)
-    stubs.options = {0: [[fault]]}
+    stubs.options = {0: fault}
     async with make_fleet(model) as running:
         old = url_of(running)
         await running.sync_weights(TENSORS, "1")
         assert running.restarts == 1 and await workers(running) == {url_of(running)} != {old}
         assert await version(running) == "1"
-    assert "resume" not in stubs.calls()[port_of(old)] and list(stubs.calls().values())[-1] == SYNC
+    assert "resume" not in stubs.calls()[old] and list(stubs.calls().values())[-1] == SYNC
 
 
 @pytest.mark.asyncio
@@ -115,8 +157,8 @@ async def test_a_hung_engine_and_a_dead_router_are_replaced(stubs, model, monkey
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("options,message", [
-    ({0: [["dies-at-work"]]}, r"engine-0 .*engine-0\.log: RuntimeError: Unsupported head_dim=20"),
-    ({0: [["never-healthy"]], 1: [["dies"]]}, r"engine-1 .*code 1; log .*ValueError: no room for the KV cache"),
+    ({0: "dies-at-work"}, r"engine-0 .*engine-0\.log: RuntimeError: Unsupported head_dim=20"),
+    ({0: "never-healthy", 1: "dies"}, r"engine-1 .*code 1; log .*ValueError: no room for the KV cache"),
 ])
 async def test_what_an_engine_dies_of_is_the_error_of_its_start(stubs, model, options, message):
     stubs.options = options
@@ -127,23 +169,19 @@ async def test_what_an_engine_dies_of_is_the_error_of_its_start(stubs, model, op
     assert groups(running) == [] and "\n" not in str(error.value)
 
 
-@pytest.mark.asyncio
-async def test_cancellation_while_starting_leaves_nothing(stubs, model):
-    stubs.options = {0: [["never-healthy"]]}
-    running = make_fleet(model)
-    task = asyncio.create_task(running.__aenter__())
-    while len(started := groups(running)) < 2:
-        await asyncio.sleep(0.05)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert [group_members(g) for g in started] == [[], []]
+def test_a_bad_model_folder_or_port_is_one_line(model, tmp_path, capsys):
+    assert serve_engines.main(["--model", str(tmp_path)]) == 2
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert serve_engines.main(["--model", str(model), "--port", str(port)]) == 2
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert "no config.json" in first and f"port {port} " in last
 
 
 # --- command lines ---------------------------------------------------------------------------------------------------
 
 
-def test_engine_command_line_golden():
+def test_engine_command_line_and_environment_golden():
     config = Config(engine_max_len=1024, engine_args="--max-num-seqs 16 --x 'a b'", seed=3)
     command = servers.engine_command(config, Path("/models/m"), 20001, "cpu", 1)
     assert command[0] == sys.executable
@@ -158,16 +196,12 @@ def test_engine_command_line_golden():
         "--no-enable-chunked-prefill --max-num-batched-tokens 4096 --kv-cache-memory-bytes 1073741824 "
         "--enforce-eager --distributed-executor-backend uni --max-num-seqs 16 --x 'a b'"
     )
-
-
-def test_engine_environment_golden():
-    own = {"PATH": "/bin", "VLLM_CPU_KVCACHE_SPACE": "4", "OMP_NUM_THREADS": "8",
-           "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "9"}
+    own = {"PATH": "/bin", "VLLM_CPU_KVCACHE_SPACE": "4", "OMP_NUM_THREADS": "8"}
     assert servers.engine_environment(own, "cpu", 0) == {
         "PATH": "/bin", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
         "TORCHDYNAMO_DISABLE": "1", "VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
-        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "9",
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
     }
 
 

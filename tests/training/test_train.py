@@ -1,19 +1,33 @@
-"""What the embedded host refuses before anything starts, the settings that a run leaves, and the pocket profile."""
+"""What the embedded host refuses before anything starts, what it finds by itself, how it ends; one run with servers."""
 
 import json
 import math
+import os
+import sys
 import urllib.request
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+from mem_agent.checkpoints import precision
+from mem_agent.checkpoints.precision import with_train_dtype
 from mem_agent.config import Config, ConfigError, load_yaml
+from mem_agent.serving.servers import engine_options
 from mem_agent.system.errors import MemAgentError
 from mem_agent.system.ports import free_ports
+from mem_agent.system.processes import ChildProcess, ProcessError
+from mem_agent.tests.faults.drill import drill, scene
+from mem_agent.tests.faults.drill import settings as pocket_settings
 from mem_agent.tests.helpers.fake_host import make_model
+from mem_agent.training import ranks
+from mem_agent.training.log import read_metrics
+from mem_agent.training.ranks import with_train_procs
 from mem_agent.training.resume import Rollout
 from mem_agent.training.train import checked, learn, main, pocket_profile
 
+POCKET = Path(__file__).parents[2] / "pocket" / "start"
 ROW = {"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}
 
 
@@ -25,23 +39,51 @@ def settings(tmp_path, **env):
     return {"TRAIN_DATA": str(tmp_path / "train.jsonl"), "HF_CKPT": str(tmp_path / "model")} | env
 
 
-REFUSED = [
-    ({"HOST": "slime"}, "HOST=slime"), ({"TRAIN_DATA": ""}, "TRAIN_DATA"),
-    ({"TRAIN_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl"),
-    ({"TRAIN_DATA": "TMP/dev.jsonl"}, "dev.jsonl, line 1: metadata.task"),
-    ({"FULLY_ASYNC": "1"}, "FULLY_ASYNC"), ({"EVAL_INTERVAL": "5"}, "EVAL_INTERVAL=5"),
+@pytest.mark.parametrize("env,message", [
+    ({"HOST": "slime"}, "HOST=slime"), ({"TRAIN_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl"),
+    ({"TRAIN_DATA": "TMP/dev.jsonl"}, "dev.jsonl, line 1: metadata.task"), ({"FULLY_ASYNC": "1"}, "FULLY_ASYNC"),
     ({"EVAL_DATA": "TMP/train.jsonl@[9:]", "EVAL_INTERVAL": "5"}, "EVAL_DATA"),
     ({"LORA_RANK": "16", "TP": "2", "TRAIN_PROCS": "2"}, "LORA_RANK=16"),
-    ({"HF_CKPT": "/nowhere"}, "HF_CKPT='/nowhere'"), ({"AGENT": "nope"}, "AGENT='nope'"),
-    ({"ENGINE_MAX_LEN": "40"}, "ENGINE_MAX_LEN"), ({"MEM_CHUNK_TOKENS": "50000"}, "MEM_CHUNK_TOKENS=50000"),
-]
-
-
-@pytest.mark.parametrize("env,message", REFUSED)
+    ({"HF_CKPT": "/nowhere"}, "HF_CKPT='/nowhere'"), ({"MEM_CHUNK_TOKENS": "50000"}, "MEM_CHUNK_TOKENS=50000"),
+])
 def test_settings_that_nothing_could_come_of_are_refused(tmp_path, env, message):
     env = {name: value.replace("TMP", str(tmp_path)) for name, value in env.items()}
     with pytest.raises(MemAgentError, match=message):
         checked(Config.from_env(settings(tmp_path) | env))
+
+
+# --- what it finds by itself -----------------------------------------------------------------------------------------
+
+SMALL, LARGE = 2_500_000, 135_000_000
+
+
+@pytest.mark.parametrize("parameters,cores,gib,given,expected", [
+    (SMALL, 64, 24, {}, 1), (LARGE, 1, 24, {}, 1),
+    (LARGE, 16, 24, {}, 2),  # more were not measured
+    (LARGE, 4, 24, {"tp": 2}, 4),  # copies, halved
+    (LARGE, 2, 8, {}, 1),  # two copies of 3 GiB would not leave half of it
+])
+def test_a_large_model_gets_a_second_copy_where_it_fits(parameters, cores, gib, given, expected, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=gib * 2**30))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr(ranks, "parameter_count", lambda config: parameters)
+    assert with_train_procs(Config(**given), POCKET).train_procs == expected
+
+
+@pytest.mark.parametrize("began,parameters,rate,expected", [
+    ("auto", LARGE, 5.0, "bfloat16"), ("auto", LARGE, 1.9, "float32"), ("auto", SMALL, 5.0, "float32"),
+    ("bfloat16", 0, 1.0, "bfloat16"),  # a run that continues
+])
+def test_bfloat16_is_taken_where_it_is_twice_as_fast_on_a_large_model(monkeypatch, began, parameters, rate, expected):
+    monkeypatch.setattr(precision, "parameter_count", lambda config: parameters)
+    monkeypatch.setattr(precision, "product_rate", lambda dtype: rate if dtype == torch.bfloat16 else 1.0)
+    settled = with_train_dtype(Config(train_dtype="auto"), POCKET, began)
+    options = engine_options(settled, "cpu")
+    assert settled.train_dtype == expected == options[options.index("--dtype") + 1]
+
+
+# --- how it ends -----------------------------------------------------------------------------------------------------
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved_or_sent():
@@ -52,6 +94,24 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved_or_sent
     config = Config(kl_coef=0.0, save_path="/runs/mine", global_batch_size=1)
     with pytest.raises(MemAgentError, match=r"LR.*/runs/mine"):
         learn(config, diverged, Rollout(data, 1, {}))
+
+
+@pytest.mark.parametrize("other,error,expected", [
+    ("import sys; print('MemoryError: none left'); sys.exit(3)", RuntimeError("Connection closed by peer"),
+     (ProcessError, r"trainer-1 .* code 3; log .*: MemoryError: none left")),
+    ("import time; time.sleep(600)", ZeroDivisionError("of rank 0"), (ZeroDivisionError, "of rank 0")),
+])
+def test_a_rank_that_died_is_named_and_an_error_of_rank_zero_itself_passes(
+    other, error, expected, tmp_path, monkeypatch
+):
+    def start(name, *_):
+        return ChildProcess(name, [sys.executable, "-c", other], os.environ, tmp_path / "log")
+
+    monkeypatch.setattr(ranks, "ChildProcess", start)
+    monkeypatch.setattr(ranks, "DEATH_SEEN_S", 1.0)
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(expected[0], match=expected[1]), ranks.other_ranks(Config(train_procs=2), []):
+        raise error
 
 
 class Source:
@@ -96,3 +156,19 @@ def test_the_pockets_chat_model_answers_while_the_run_lasts(monkeypatch):
             pass
     with pytest.raises(OSError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models")
+
+
+@pytest.mark.servers
+def test_two_processes_train_on_what_the_engines_sampled():
+    """vLLM behind vllm-router, megatron-core, two GRPO steps; nothing is left running. Faults: `tests/faults`."""
+    with scene() as place:
+        env = pocket_settings(place, NUM_ROLLOUT=2, ROLLOUT_BATCH_SIZE=4, TRAIN_PROCS=2)
+        [run] = drill(place, env, [])
+        first, second = read_metrics(place.save)
+        assert (place.save / "latest_checkpointed_iteration.txt").read_text() == "1"
+        assert load_yaml(place.save / "mem_agent.yaml").mem_chunk_tokens == 32
+    assert "rollout 2/2 | reward" in run.said
+    assert (first["trajectories"], first["failed"], first["rows"], first["turns"]) == (16, 0, 64, 4)
+    assert first["rollout_log_prob_gap"] < 1e-4 and second["rollout_log_prob_gap"] < 1e-4
+    assert first["kl"] == 0 and second["kl"] > 0 and first["grad_norm"] > 0
+    assert first["prefix_cache_hit_rate"] > 0.3

@@ -1,4 +1,4 @@
-"""The trainer against plain transformers and torch, and one process against two."""
+"""The trainer against plain transformers and torch, bfloat16 against float32, and one process against two."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from mem_agent.checkpoints import checkpoint
-from mem_agent.checkpoints.folders import TRACKER
+from mem_agent.checkpoints.folders import TRACKER, CheckpointError
 from mem_agent.system.process_environment import process_environment
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
@@ -90,6 +90,39 @@ def test_steps_equal_plain_transformers_with_torch_adamw(model, max_tokens):
         # Not every element: where a gradient is almost zero, Adam's first step follows the sign of its noise.
         assert (tensor - weights[name]).abs().mean() < 1e-6, name
 
+
+# --- TRAIN_DTYPE=bfloat16 --------------------------------------------------------------------------------------------
+
+
+def test_losses_and_gradients_are_those_of_float32_within_its_eight_bits(model):
+    rows = make_rows()
+    exact, rounded = (Trainer(make_config(model, train_dtype=dtype)) for dtype in ("float32", "bfloat16"))
+    for one, other in zip(exact.log_probs(rows), rounded.log_probs(rows), strict=True):
+        assert one == pytest.approx(other, abs=0.03)
+    for one, other in zip(train(exact, rows, 3), train(rounded, rows, 3), strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], abs=0.01)
+        assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=0.05)
+    assert {tensor.dtype for tensor in rounded.export_hf().values()} == {torch.bfloat16}
+
+
+def test_small_steps_add_up_in_master_weights_and_a_resumed_run_has_them_bit_for_bit(model, tmp_path):
+    """Weights of about 0.02 have steps of 1e-4 in bfloat16; ten of 2e-5 move nearly half of them."""
+    config, rows, name = make_config(model, train_dtype="bfloat16", lr=2e-5), make_rows(), "mlp.down_proj.weight"
+    trainer = Trainer(config)
+    before = {key: tensor.clone() for key, tensor in trainer.export_hf().items() if name in key}
+    train(trainer, rows, 9)
+    checkpoint.save(tmp_path, 0, trainer, {})
+    continued, weights = train(trainer, rows, 1), trainer.export_hf()
+    assert all((weights[key] != tensor).float().mean() > 0.3 for key, tensor in before.items())
+    resumed = Trainer(config)
+    checkpoint.load(tmp_path, resumed)
+    assert train(resumed, rows, 1) == continued
+    assert all(torch.equal(tensor, weights[key]) for key, tensor in resumed.export_hf().items())
+    with pytest.raises(CheckpointError, match="TRAIN_DTYPE=bfloat16"):
+        checkpoint.load(tmp_path, Trainer(config.replace(train_dtype="float32")))
+
+
+# --- ranks -----------------------------------------------------------------------------------------------------------
 
 # Two processes add the same float32 numbers in another order. Before any update that shows in the last bits: 5e-7 of a
 # value in the instruction sets tried (SSE4, AVX2, AVX-512).
