@@ -73,12 +73,11 @@ def main(model: str, out: str, tp: int, other: str) -> None:
     whole = str(Path(other) / "iter_0000000")
     loaded, started = trainer.export_hf(), Trainer(make_config(model, tp=tp, train_procs=2, torch_dist=whole))
     assert all(torch.equal(tensor, loaded[name]) for name, tensor in started.export_hf().items())
-    taken_over = trainer.log_probs(rows), train(trainer, rows, 1)
+    taken_over = train(trainer, rows, 1)
     if torch.distributed.get_rank() == 0:
         save_file(exported, Path(out) / "exported.safetensors")
-        result = {"steps": steps, "log_probs": log_probs, "one_row": one_row, "resumed": resumed, "alone": alone}
-        result["taken_over"] = taken_over
-        result["addresses"] = sorted(listening(psutil.Process()))
+        result = {"steps": steps, "log_probs": log_probs, "one_row": one_row, "resumed": resumed, "alone": alone,
+                  "taken_over": taken_over, "addresses": sorted(listening(psutil.Process()))}
         (Path(out) / "result.json").write_text(json.dumps(result))
     else:
         assert exported == {}

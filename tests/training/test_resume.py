@@ -142,18 +142,17 @@ def journalled(config: Config) -> list[int]:
     return sorted(int(file.stem.removeprefix("rollout_")) for file in Path(config.save_path, "rollouts").iterdir())
 
 
-@pytest.mark.parametrize("named", ["7", "3"])
-def test_a_run_that_goes_back_comes_to_the_weights_of_the_unbroken_one_and_on(config, unbroken, named, caplog):
-    """By itself from 7, which is damaged as is the one before; by hand from 3."""
+@pytest.mark.parametrize("named,until", [("5", 8), ("3", 8), ("7", 9)])
+def test_a_run_that_goes_back_comes_to_the_weights_of_the_unbroken_one(config, unbroken, named, until, caplog):
+    """By itself from 5 and 7, which are damaged; by hand from 3."""
     metrics = exact(config.save_path)
     Path(config.save_path, folders.TRACKER).write_text(named)
-    train.train(config)
-    assert MadeUpRollouts.sampled == [] and exact(config.save_path) == metrics
-    assert all(torch.equal(tensor, unbroken[1][name]) for name, tensor in MadeUpRollouts.weights.items())
-    assert named == "3" or ("iter_0000007" in caplog.text and "iter_0000005" in caplog.text)
-    train.train(config.replace(num_rollout=9))
-    assert MadeUpRollouts.sampled == [8] and exact(config.save_path)[:8] == metrics
-    assert [folders.number_of(folder) for folder in folders.numbered(config.save_path)] == [5, 7, 8]
+    train.train(config.replace(num_rollout=until))
+    assert MadeUpRollouts.sampled == list(range(8, until)) and exact(config.save_path)[:8] == metrics
+    same = all(torch.equal(tensor, unbroken[1][name]) for name, tensor in MadeUpRollouts.weights.items())
+    assert same == (until == 8) and (named == "3" or f"iter_000000{named}" in caplog.text)
+    kept = [folders.number_of(folder) for folder in folders.numbered(config.save_path)]
+    assert kept == ([3, 5, 7] if until == 8 else [5, 7, 8])
 
 
 def test_without_a_whole_checkpoint_the_run_ends_with_one_line_and_nothing_is_touched(config):

@@ -61,13 +61,18 @@ class FakeFleet:
     """A router alone. ``ensure_alive`` gives one of ``repairs`` after the other; until the last is given, requests
     that are ``spoilt`` (asked with their number) are answered with ``fault``."""
 
-    def __init__(self, fault, spoilt, repairs=(0, 1)):
+    def __init__(self, fault=503, spoilt=lambda number: False, repairs=(0, 1)):
         self.router = FakeRouter(default=self.answer)
         self.fault, self.spoilt, self.repairs = fault, spoilt, list(repairs)
-        self.calls, self.out_of_service = [], False
+        self.calls, self.answers, self.restarts, self.out_of_service = [], 0, 0, False
+
+    @property
+    def url(self):
+        return self.router.url
 
     def answer(self, body):
-        if self.repairs and self.spoilt(len(self.router.requests)):
+        self.answers += 1
+        if self.repairs and self.spoilt(self.answers):
             return self.fault
         draw = random.Random(f"{body['token_ids']} {body['sampling_params']['seed']}")
         return vllm_answer([draw.randrange(20, 200) for _ in range(5)], version="0")
@@ -77,12 +82,13 @@ class FakeFleet:
         replaced = self.repairs.pop(0) if self.repairs else 0
         if isinstance(replaced, Exception):
             raise replaced
+        self.restarts += replaced
         return replaced
 
     async def start_over(self):
         self.calls.append("start over")
         async with aiohttp.ClientSession() as session:
-            await session.post(f"{self.router.url}/abort_request")
+            await session.post(f"{self.url}/abort_request")
 
     async def start(self):
         pass
@@ -94,7 +100,6 @@ class FakeFleet:
 def rollouts_of(fleet, folder, monkeypatch, **settings):
     monkeypatch.setattr(rollouts, "Fleet", lambda *args, **kwargs: fleet)
     with running_beside(fleet.router):
-        fleet.url = fleet.router.url
         source = Rollouts(pocket_config(folder, **settings))
         try:
             yield source
@@ -140,8 +145,7 @@ def test_metrics_are_those_of_the_kept_groups_and_one_says_what_all_earned(tmp_p
 
     monkeypatch.setattr(rollouts.hooks, "nonzero_std", lambda args, group: group[0].group_index > 1)
     monkeypatch.setattr(rollouts.hooks, "reward_func", reward)
-    fleet = FakeFleet(503, lambda number: False)
-    with rollouts_of(fleet, tmp_path, monkeypatch, dynamic_filter="nonzero_std") as source:
+    with rollouts_of(FakeFleet(), tmp_path, monkeypatch, dynamic_filter="nonzero_std") as source:
         metrics = source.rollout(0, 0).metrics
     assert (metrics["reward"], metrics["sampled_reward"], metrics["dropped_groups"]) == (1.0, 0.5, 2)
     assert metrics["trajectories"] == 8 and metrics["mixed_groups"] == 0.0 and metrics["tokens_per_second"] > 0

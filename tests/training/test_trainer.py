@@ -132,17 +132,13 @@ ROUNDING = 1e-5
 # weight, 2e-4 in a log-prob and 3e-5 of a metric; an error in the gradient moves all weights, by some 1e-3.
 AFTER_UPDATES = 1e-3
 MEAN_OF_A_TENSOR = 1e-5
-EXACT = ("tokens", "lr", "clip_fraction")
 
 
-def assert_same_step(found: dict[str, float], expected: dict[str, float], tolerance: float) -> None:
-    compared = found.keys() - {"micro_batches"}
-    assert compared == expected.keys() - {"micro_batches"}
-    for name in compared:
-        if name in EXACT:
-            assert found[name] == expected[name], name
-        else:
-            assert found[name] == pytest.approx(expected[name], rel=tolerance, abs=1e-6), name
+def assert_same_steps(found: list[dict[str, float]], expected: list[dict[str, float]], *tolerances: float) -> None:
+    for one, other, tolerance in zip(found, expected, tolerances, strict=True):
+        split = {"micro_batches": other["micro_batches"]}
+        assert one | split == pytest.approx(other, rel=tolerance, abs=1e-6)
+        assert all(one[name] == other[name] for name in ("tokens", "lr", "clip_fraction"))
 
 
 @pytest.mark.servers
@@ -157,31 +153,24 @@ def test_two_processes_do_what_one_does(model, tmp_path, tp):
     (tmp_path / "other" / TRACKER).write_text("1")
     program = Path(__file__).parents[1] / "helpers" / "trainer_steps.py"
     command = [sys.executable, str(program), str(model), str(tmp_path), str(tp), str(tmp_path / "other")]
-    meeting = {MEETING: str(tmp_path / "store"), "WORLD_SIZE": "2"}
-    env = os.environ | process_environment(processes=2) | meeting
+    env = os.environ | process_environment(processes=2) | {MEETING: str(tmp_path / "store"), "WORLD_SIZE": "2"}
     started = [subprocess.Popen(command, env=env | {"RANK": rank}) for rank in "01"]
     assert [process.wait(HANGS_AFTER_S) for process in started] == [0, 0]
     result = json.loads((tmp_path / "result.json").read_text())
 
     assert set(result["addresses"]) <= {"127.0.0.1", "::1"}
-
     trainer = Trainer(make_config(model))
     assert result["one_row"][0] == pytest.approx(trainer.log_probs(rows[:1])[0], abs=1e-5)
-    steps = zip(result["steps"], train(trainer, rows, 3), [ROUNDING, AFTER_UPDATES, AFTER_UPDATES], strict=True)
-    for found, expected, tolerance in steps:
-        assert_same_step(found, expected, tolerance)
+    assert_same_steps(result["steps"], train(trainer, rows, 3), ROUNDING, AFTER_UPDATES, AFTER_UPDATES)
     for found, expected in zip(result["log_probs"], trainer.log_probs(rows), strict=True):
         assert found == pytest.approx(expected, abs=AFTER_UPDATES)
     exported = load_file(tmp_path / "exported.safetensors")
     for name, tensor in trainer.export_hf().items():
         assert (exported[name] - tensor).abs().mean() < MEAN_OF_A_TENSOR, name
 
-    log_probs, steps = result["taken_over"]
-    assert log_probs[0] == pytest.approx(other.log_probs(rows)[0], abs=1e-5)
-    assert_same_step(steps[0], train(other, rows, 1)[0], ROUNDING)
-
+    assert_same_steps(result["taken_over"], train(other, rows, 1), ROUNDING)
     resumed = Trainer(make_config(model))
     assert checkpoint.load(tmp_path, resumed) == {"rollout": 2}
     assert all(torch.equal(exported[name], tensor) for name, tensor in resumed.export_hf().items())
-    assert_same_step(train(resumed, rows, 1)[0], result["resumed"][0], ROUNDING)
+    assert_same_steps(result["resumed"], train(resumed, rows, 1), ROUNDING)
     assert resumed.sft_step(rows[:1], lr=0.0)["loss"] == pytest.approx(result["alone"]["loss"], rel=AFTER_UPDATES)

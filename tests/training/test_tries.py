@@ -4,11 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mem_agent.training.rows import TrainRow, optimizer_steps, rows_from_train_data
-from mem_agent.training.tries import (
-    build_trie,
-    rank_micro_batches,
-    trie_tokens,
-)
+from mem_agent.training.tries import build_trie, rank_micro_batches, trie_tokens
 
 
 def test_a_converters_dict_becomes_rows_and_optimizer_steps_of_whole_trajectories():
@@ -35,12 +31,22 @@ def rows(draw):
     return [row(t, draw(st.integers(0, len(t) - 1))) for t in tokens]
 
 
+def tokens_of_tries(rows):
+    """By definition: as many as there are different prefixes."""
+    return len({tuple(row[:n]) for row in rows for n in range(1, len(row) + 1)})
+
+
 def seen(trie, q):
     """The tokens that token q sees, in order."""
     return [trie.tokens[k] for k in range(q + 1) if q < trie.end[k]]
 
 
-def check(rows, trie):
+@settings(deadline=None)
+@given(rows())
+def test_a_prediction_sees_its_row_up_to_there_and_nothing_else(rows):
+    trie = build_trie(rows)
+    assert len(trie.tokens) == tokens_of_tries([r.inputs for r in rows])
+    assert len(set(zip(trie.predicting, trie.targets, strict=True))) == len(trie.targets)
     where = iter(trie.places)
     for r in rows:
         for number, token in enumerate(r.response, start=r.prompt_length):
@@ -53,20 +59,9 @@ def check(rows, trie):
         assert len(seen(trie, q)) == trie.positions[q] + 1
 
 
-@settings(deadline=None)
-@given(rows())
-def test_a_prediction_sees_its_row_up_to_there_and_nothing_else(rows):
-    trie = build_trie(rows)
-    check(rows, trie)
-    inputs = {tuple(r.inputs[:n]) for r in rows for n in range(1, len(r.inputs) + 1)}
-    assert len(trie.tokens) == len(inputs)
-    assert len(set(zip(trie.predicting, trie.targets, strict=True))) == len(trie.targets)
-
-
 def test_the_example_of_the_module():
     trie = build_trie([row([1, 2, 3, 9], 2), row([1, 2, 4, 9], 2), row([7, 8, 9], 2), row([1, 2, 3, 9], 2)])
-    assert trie.tokens == [1, 2, 3, 4, 7, 8]
-    assert trie.positions == [0, 1, 2, 2, 0, 1]
+    assert (trie.tokens, trie.positions) == ([1, 2, 3, 4, 7, 8], [0, 1, 2, 2, 0, 1])
     assert trie.end == [4, 4, 3, 4, 6, 6]
     predicted = list(zip(trie.predicting, trie.targets, strict=True))
     assert predicted == [(1, 3), (2, 9), (1, 4), (3, 9), (4, 8), (5, 9)]
@@ -77,11 +72,6 @@ def test_the_example_of_the_module():
 
 # Few different tokens, so that rows share prefixes, are prefixes of each other, and are equal.
 ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=0, max_size=14)
-
-
-def tokens_of_tries(rows):
-    """By definition: as many as there are different prefixes."""
-    return len({tuple(row[:n]) for row in rows for n in range(1, len(row) + 1)})
 
 
 @settings(deadline=None)
