@@ -8,8 +8,8 @@ import random
 import sys
 from collections import defaultdict
 
+import numpy as np
 import psutil
-from scipy.stats import theilslopes
 
 from mem_agent.system.cli import stop_on_signals
 
@@ -17,8 +17,8 @@ from . import drill as d
 from .faults import DISK_FULL, ENGINE_KILLED, MATRIX, ROUTER_KILLED, Announcement, Moment
 
 BUSY = (Moment.SAMPLING, Moment.EVALUATION)
-FLOORS = {"memory, MB": 20.0, "handles": 4.0}
-"""Growth below this is none: an arena of the allocator, a pool that opens on demand."""
+FLOORS = np.array([20.0, 4.0])
+"""Growth of MB and of handles below this is none: an arena of the allocator, a pool that opens on demand."""
 
 
 def suite(engines: int, ranks: int) -> None:
@@ -42,7 +42,7 @@ def soak(rollouts: int, seed: int) -> None:
     """A run under random faults, one every 10 to 20 rollouts, and whether memory or handles of a process grow.
 
     In the second half only engines and the router are killed, since a trainer that has just started seems to grow. Of
-    each process the second half of its samples counts, one at the first turn of each rollout.
+    each process the medians of the last two quarters of its samples count, one at the first turn of each rollout.
     """
     draw, strikes, measured = random.Random(seed), [], defaultdict(list)
     pairs = [pair for pair in MATRIX if pair[1] is not Moment.EVALUATION and pair[0] is not DISK_FULL]
@@ -57,31 +57,28 @@ def soak(rollouts: int, seed: int) -> None:
             if (told.moment, told.count) == (Moment.SAMPLING, 1):
                 for process in place.processes():
                     with contextlib.suppress(psutil.Error):
-                        info, key = process.memory_info(), f"{process.name()} {process.pid}"
-                        measured[key, "memory, MB"].append((info.rss - info.shared) / 2**20)  # without libraries
-                        measured[key, "handles"].append(process.num_fds())
+                        info = process.memory_info()
+                        private = (info.rss - info.shared) / 2**20  # without libraries
+                        measured[f"{process.name()} {process.pid}"].append((private, process.num_fds()))
 
         d.drill(place, d.settings(place, NUM_ROLLOUT=rollouts, SAVE_INTERVAL=5, KEEP_TRAJECTORIES=0, LR=1e-6),
                 strikes, watch=measure)
     grows = []
-    for (process, what), values in measured.items():
-        late = values[len(values) // 2:]
-        least = theilslopes(late, alpha=0.99).low_slope * len(late) if len(late) >= 100 else 0.0
-        if least > max(FLOORS[what], 0.05 * late[0]):
-            grows.append(f"{process}: {what} grows by at least {least:.0f}")
+    for process, values in measured.items():
+        before, after = (np.median(part, axis=0) for part in np.array_split(values, 4)[2:])
+        if len(values) > 200 and (after - before > np.maximum(FLOORS, 0.05 * before)).any():
+            grows.append(f"{process}: MB and handles grow from {before} to {after}")
     print(f"survived: {len(strikes)} faults in {rollouts} rollouts; {'; '.join(grows) or 'nothing grows'}")
     assert not grows
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m mem_agent.tests.faults", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    whole = commands.add_parser("suite", help="every fault in every moment")
-    whole.add_argument("--engines", type=int, default=1, help="default: %(default)s")
-    whole.add_argument("--ranks", type=int, default=1, help="trainer processes; default: %(default)s")
-    long = commands.add_parser("soak", help="a long pocket run under random faults")
-    long.add_argument("--rollouts", type=int, default=4000, help="default: %(default)s, some two hours")
-    long.add_argument("--seed", type=int, default=1, help="draws the faults; default: %(default)s")
+    parser.add_argument("command", choices=["suite", "soak"], help="every fault in every moment | a long run")
+    parser.add_argument("--engines", type=int, default=1, help="of the suite; default: %(default)s")
+    parser.add_argument("--ranks", type=int, default=1, help="trainer processes of the suite; default: %(default)s")
+    parser.add_argument("--rollouts", type=int, default=4000, help="of the soak; default: %(default)s, some two hours")
+    parser.add_argument("--seed", type=int, default=1, help="draws the faults of the soak; default: %(default)s")
     options = parser.parse_args()
     stop_on_signals()
     if options.command == "suite":

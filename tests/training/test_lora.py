@@ -46,7 +46,7 @@ def test_a_new_adapter_changes_nothing_bit_for_bit(model):
 
 
 def test_merged_weights_compute_what_adapters_do_and_their_gradient_gives_the_adapters(model, tmp_path):
-    """Of W + alpha / r * B A: where G is the gradient of W, those of A and B are alpha / r * B'G and alpha / r * GA'."""
+    """Of W + alpha / r * B A: G is the gradient of W, those of A and B are alpha / r * B'G and alpha / r * GA'."""
     trainer, rows = filled(adapted(model, clip_grad=0.0)), make_rows()
     checkpoint.save(tmp_path, 0, trainer, {})
     convert(tmp_path, model, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""What the embedded host refuses before anything starts, what it finds by itself, how it ends; one run with servers."""
+"""What the embedded host refuses before it starts, what it finds by itself, how it ends; one run with servers."""
 
 import json
 import math
@@ -58,28 +58,24 @@ def test_settings_that_nothing_could_come_of_are_refused(tmp_path, env, message)
 SMALL, LARGE = 2_500_000, 135_000_000
 
 
-@pytest.mark.parametrize("parameters,cores,gib,given,expected", [
-    (SMALL, 64, 24, {}, 1), (LARGE, 1, 24, {}, 1), (LARGE, 16, 24, {}, 2), (LARGE, 4, 24, {"tp": 2}, 4),
-    (LARGE, 2, 8, {}, 1),  # two copies of 3 GiB would not leave half of it
+@pytest.mark.parametrize("parameters,cores,gib,rate,given,copies,dtype", [
+    (SMALL, 64, 24, 5.0, {}, 1, "float32"), (LARGE, 16, 24, 5.0, {}, 2, "bfloat16"),
+    (LARGE, 1, 24, 1.9, {}, 1, "float32"), (LARGE, 4, 24, 1.9, {"tp": 2}, 4, "float32"),
+    (LARGE, 2, 8, 1.9, {}, 1, "float32"),  # two copies of 3 GiB would not leave half of it
 ])
-def test_a_large_model_gets_a_second_copy_where_it_fits(parameters, cores, gib, given, expected, monkeypatch):
+def test_a_large_model_gets_a_second_copy_where_it_fits_and_bfloat16_where_that_is_twice_as_fast(
+    parameters, cores, gib, rate, given, copies, dtype, monkeypatch
+):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=gib * 2**30))
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr(ranks, "parameter_count", lambda config: parameters)
-    assert with_train_procs(Config(**given), POCKET).train_procs == expected
-
-
-@pytest.mark.parametrize("began,parameters,rate,expected", [
-    ("auto", LARGE, 5.0, "bfloat16"), ("auto", LARGE, 1.9, "float32"), ("auto", SMALL, 5.0, "float32"),
-    ("bfloat16", 0, 1.0, "bfloat16"),  # a run that continues
-])
-def test_bfloat16_is_taken_where_it_is_twice_as_fast_on_a_large_model(monkeypatch, began, parameters, rate, expected):
-    monkeypatch.setattr(precision, "parameter_count", lambda config: parameters)
     monkeypatch.setattr(precision, "product_rate", lambda dtype: rate if dtype == torch.bfloat16 else 1.0)
-    settled = with_train_dtype(Config(train_dtype="auto"), POCKET, began)
+    for module in (precision, ranks):
+        monkeypatch.setattr(module, "parameter_count", lambda config: parameters)
+    settled = with_train_dtype(with_train_procs(Config(**given), POCKET), POCKET, "auto")
     options = engine_options(settled, "cpu")
-    assert settled.train_dtype == expected == options[options.index("--dtype") + 1]
+    assert (settled.train_procs, settled.train_dtype) == (copies, dtype) == (copies, options[1])
+    assert with_train_dtype(Config(), POCKET, "bfloat16").train_dtype == "bfloat16"  # a run that continues
 
 
 # --- how it ends -----------------------------------------------------------------------------------------------------
@@ -96,8 +92,8 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved_or_sent
 
 
 def test_a_rank_that_died_is_named_in_place_of_the_error_of_rank_zero(tmp_path, monkeypatch):
-    command = [sys.executable, "-c", "import sys; print('MemoryError: none left'); sys.exit(3)"]
-    monkeypatch.setattr(ranks, "ChildProcess", lambda name, *_: ChildProcess(name, command, os.environ, tmp_path / "log"))
+    fails = [sys.executable, "-c", "import sys; print('MemoryError: none left'); sys.exit(3)"]
+    monkeypatch.setattr(ranks, "ChildProcess", lambda name, *_: ChildProcess(name, fails, os.environ, tmp_path / "log"))
     monkeypatch.setattr(ranks, "DEATH_SEEN_S", 1.0)
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(ProcessError, match=r"trainer-1 .* code 3; log .*: MemoryError: none left"):

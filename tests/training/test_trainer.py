@@ -18,6 +18,7 @@ from mem_agent.system.process_environment import process_environment
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
+from mem_agent.tests.training.test_loss import golden
 from mem_agent.training.ranks import MEETING
 from mem_agent.training.rows import TrainRow
 from mem_agent.training.trainer import Trainer
@@ -35,18 +36,10 @@ def plain_log_probs(model: torch.nn.Module, row: TrainRow, temperature: float) -
     return logits.log_softmax(-1).gather(1, torch.tensor(row.response)[:, None])[:, 0]
 
 
-def plain_step(model, optimizer, rows, old, ref, config) -> tuple[float, float]:
-    """One GRPO step in a dozen lines of torch, for the trajectory mean."""
-    terms = []
-    for row, lo, lr in zip(rows, old, ref, strict=True):
-        new, mask = plain_log_probs(model, row, config.temperature), torch.tensor(row.loss_mask)
-        ratio = (new - torch.tensor(lo)).exp()
-        clipped = ratio.clamp(1 - config.eps_clip, 1 + config.eps_clip_high)
-        log_ratio = torch.tensor(lr) - new
-        kl = log_ratio.exp() - 1 - log_ratio
-        x = -torch.minimum(ratio * row.advantage, clipped * row.advantage) + config.kl_coef * kl
-        terms.append((x * mask).sum() / max(row.rollout_mask_sum, 1))
-    loss = torch.stack(terms).sum() / len({row.rollout_id for row in rows})
+def plain_step(model, optimizer, rows, old, config) -> tuple[float, float]:
+    """One GRPO step of transformers and torch; the old policy is the reference."""
+    new, old = [plain_log_probs(model, row, config.temperature) for row in rows], list(map(torch.tensor, old))
+    loss = golden(rows, new, old, old, config)
     optimizer.zero_grad()
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_grad)
@@ -75,12 +68,12 @@ def test_steps_equal_plain_transformers_with_torch_adamw(model, max_tokens):
     vectors = [p for p in plain.parameters() if p.dim() == 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, config.adam_beta2))
-    old = ref = trainer.log_probs(rows)
+    old = trainer.log_probs(rows)
     for step in range(5):
         for group in optimizer.param_groups:
             group["lr"] = 1e-3 * min(1.0, step / 2)
-        loss, norm = plain_step(plain, optimizer, rows, old, ref, config)
-        metrics = trainer.train_step(rows, old, ref)
+        loss, norm = plain_step(plain, optimizer, rows, old, config)
+        metrics = trainer.train_step(rows, old, old)
         assert metrics["loss"] == pytest.approx(loss, abs=1e-5)
         assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
         assert metrics["lr"] == optimizer.param_groups[0]["lr"]
