@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -53,6 +52,3 @@ async def _serve(fleet: Fleet) -> NoReturn:
             await asyncio.sleep(CHECK_EVERY_S)
             await fleet.ensure_alive(REQUEST_TIMEOUT_S)
 
-
-if __name__ == "__main__":
-    sys.exit(main())

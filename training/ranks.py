@@ -126,9 +126,8 @@ def join(tp: int) -> None:
         store = dist.FileStore(meeting, ranks) if meeting else dist.HashStore()
         dist.init_process_group(backend, timeout=WAITS, store=store, rank=rank, world_size=ranks)
     if not parallel_state.is_initialized():
-        minutes = int(WAITS.total_seconds() // 60)
-        parallel_state.initialize_model_parallel(tensor_model_parallel_size=tp, distributed_timeout_minutes=minutes)
-    assert parallel_state.get_tensor_model_parallel_world_size() == tp, "this process already runs with another TP"
+        parallel_state.initialize_model_parallel(
+            tensor_model_parallel_size=tp, distributed_timeout_minutes=WAITS // timedelta(minutes=1))
 
 
 def broadcast(value: Any) -> Any:

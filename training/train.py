@@ -90,7 +90,7 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> P
         from ..checkpoints.convert import convert as convert_checkpoint
 
         newest = newest_of_run(config.save_path)
-        assert newest is not None, "a run that has ended has a checkpoint"
+        assert newest is not None
         model = Path(config.save_path) / "hf" / newest.name
         convert_checkpoint(newest, config.hf_ckpt, model, force=True)  # one that is there is of a run set back since
         logger.info("converted %s", model)

@@ -62,7 +62,6 @@ def main(model: str, out: str, tp: int, other: str) -> None:
 
     trainer = Trainer(make_config(model, tp=tp, train_procs=2))
     rows = make_rows(vocab=trainer.bridge.vocab_size)
-    one_row = trainer.log_probs(rows[:1])
     steps = train(trainer, rows, 3)
     log_probs = trainer.log_probs(rows)
     checkpoint.save(out, 2, trainer, {"rollout": 2})
@@ -76,7 +75,7 @@ def main(model: str, out: str, tp: int, other: str) -> None:
     taken_over = train(trainer, rows, 1)
     if torch.distributed.get_rank() == 0:
         save_file(exported, Path(out) / "exported.safetensors")
-        result = {"steps": steps, "log_probs": log_probs, "one_row": one_row, "resumed": resumed, "alone": alone,
+        result = {"steps": steps, "log_probs": log_probs, "resumed": resumed, "alone": alone,
                   "taken_over": taken_over, "addresses": sorted(listening(psutil.Process()))}
         (Path(out) / "result.json").write_text(json.dumps(result))
     else:

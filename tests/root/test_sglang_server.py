@@ -109,12 +109,6 @@ def test_a_reply_ends_with_the_stop_token_that_ended_it_or_with_its_budget(serve
     assert one.token_ids == ids[:3] and one.stop is StopReason.LENGTH
 
 
-def test_siblings_find_the_prefix_of_the_first_in_the_cache(served):
-    prefix = prompts(6)[2]
-    cached = [sampled(served, [*prefix, 7 + i], 2, **SAMPLED).cached_tokens for i in range(3)]
-    assert cached == [0, len(prefix), len(prefix)]
-
-
 def test_the_weight_version_and_the_weights_follow_an_update(served, folders, policies):
     prompt = prompts(7)[1]
 

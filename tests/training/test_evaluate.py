@@ -7,10 +7,9 @@ from contextlib import nullcontext
 import pytest
 
 from mem_agent import eval_ruler_hqa
-from mem_agent.checkpoints import convert
 from mem_agent.tests.helpers.fake_router import running_beside
 from mem_agent.tests.training.test_rollouts import POCKET, FakeFleet, pocket_config
-from mem_agent.training import evaluate, train
+from mem_agent.training import evaluate
 from mem_agent.training.evaluate import evaluate_alone, evaluate_between, evaluate_model
 
 ROW = {"prompt": "what?", "label": "silver", "metadata": {"context": "metal silver", "ground_truth": ["silver"]}}
@@ -67,18 +66,3 @@ def test_rows_of_a_file_are_asked_through_the_hooks_and_again_where_an_engine_di
     assert metrics["eval/dev/trajectories"] == 6.0 and fleet.calls.count("start over") == 2
     assert {each["temperature"] for each in turns(fleet)} == {0.5}
     assert len({each["seed"] for each in turns(fleet)}) == 12
-
-
-def test_a_run_that_had_ended_before_is_converted_and_evaluated_on_engines_of_its_own(config, tmp_path, monkeypatch):
-    asked = []
-
-    async def alone(config, models):
-        asked.extend(models)
-
-    (tmp_path / "run" / "iter_0000001").mkdir(parents=True)
-    monkeypatch.setattr(train, "evaluate_alone", alone)
-    monkeypatch.setattr(train, "tables", lambda results: "")
-    monkeypatch.setattr(train, "add_evaluation", lambda model, results: None)
-    monkeypatch.setattr(convert, "convert", lambda *_, **__: None)
-    model = train.train(config.replace(num_rollout=2), evaluate=True)
-    assert asked == ["before", "after-iter_0000001"] and model == tmp_path / "run" / "hf" / "iter_0000001"

@@ -7,7 +7,7 @@ import torch
 
 from mem_agent.config import Config
 from mem_agent.tests.helpers.trainer_steps import make_rows
-from mem_agent.training.loss import policy_loss, policy_metrics, row_weights, sft_loss, sft_metrics
+from mem_agent.training.loss import policy_loss, policy_metrics, row_weights
 from mem_agent.training.rows import TrainRow
 from mem_agent.training.tries import rank_micro_batches
 
@@ -89,8 +89,3 @@ def test_the_clip_bounds_are_one_sided_and_asymmetric(advantage, ratio, dual, lo
     assert metrics["pg_loss"] == pytest.approx(loss, rel=1e-5) and metrics["clip_fraction"] == clipped
     assert metrics["ratio_mean"] == pytest.approx(ratio, rel=1e-5)
     assert (metrics["kl"], metrics["entropy"], metrics["rollout_log_prob_gap"]) == (0.0, 2.0, 0.25)
-
-
-def test_the_supervised_loss_is_the_mean_over_unmasked_tokens():
-    _, sums = sft_loss(torch.tensor([-1.0, -3.0, -7.0]), torch.tensor([1.0, 1.0, 0.0]))
-    assert sft_metrics(sums) == {"loss": 2.0, "tokens": 2.0}

@@ -104,7 +104,8 @@ def test_a_step_whose_rows_all_failed_changes_nothing(model):
 def test_a_few_steps_teach_the_replies(model, tmp_path, tokenizer, no_engines):
     """From the settings to a Hugging Face folder whose greedy replies are the rows'."""
     config = run_of(model, tmp_path, num_rollout=30)
-    assert train.train(config, convert=True)
+    train.train(config)
+    assert train.train(config, convert=True) == Path(config.save_path) / "hf" / "iter_0000029"
     lines = read_metrics(config.save_path)
     assert len(lines) == 30 and lines[0]["loss"] > 4 and lines[-1]["loss"] < 0.1 and "kl" not in lines[0]
     plain = AutoModelForCausalLM.from_pretrained(Path(config.save_path) / "hf" / "iter_0000029")

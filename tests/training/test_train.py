@@ -92,8 +92,11 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved_or_sent
 
 
 def test_a_rank_that_died_is_named_in_place_of_the_error_of_rank_zero(tmp_path, monkeypatch):
-    fails = [sys.executable, "-c", "import sys; print('MemoryError: none left'); sys.exit(3)"]
-    monkeypatch.setattr(ranks, "ChildProcess", lambda name, *_: ChildProcess(name, fails, os.environ, tmp_path / "log"))
+    def start(name, *_):
+        command = [sys.executable, "-c", "import sys; print('MemoryError: none left'); sys.exit(3)"]
+        return ChildProcess(name, command, os.environ, tmp_path / "log")
+
+    monkeypatch.setattr(ranks, "ChildProcess", start)
     monkeypatch.setattr(ranks, "DEATH_SEEN_S", 1.0)
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(ProcessError, match=r"trainer-1 .* code 3; log .*: MemoryError: none left"):

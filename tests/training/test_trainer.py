@@ -153,7 +153,6 @@ def test_two_processes_do_what_one_does(model, tmp_path, tp):
 
     assert set(result["addresses"]) <= {"127.0.0.1", "::1"}
     trainer = Trainer(make_config(model))
-    assert result["one_row"][0] == pytest.approx(trainer.log_probs(rows[:1])[0], abs=1e-5)
     assert_same_steps(result["steps"], train(trainer, rows, 3), ROUNDING, AFTER_UPDATES, AFTER_UPDATES)
     for found, expected in zip(result["log_probs"], trainer.log_probs(rows), strict=True):
         assert found == pytest.approx(expected, abs=AFTER_UPDATES)
