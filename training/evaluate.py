@@ -44,7 +44,6 @@ from ..system.files import remove
 
 logger = logging.getLogger("mem_agent")
 
-
 COSTS = ("turns", "rounds", "memory_tokens", "response_tokens")
 
 

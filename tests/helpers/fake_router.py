@@ -21,12 +21,6 @@ from anyio.from_thread import start_blocking_portal
 from mem_agent.tests.helpers.fake_chat import Raw
 
 
-def gone_on() -> asyncio.Event:
-    event = asyncio.Event()
-    event.set()
-    return event
-
-
 @dataclass
 class FakeRouter:
     """``script[i]`` answers request i: token ids, an HTTP status, ``hang``, ``drop``, a JSON object, or a Raw.
@@ -52,8 +46,13 @@ class FakeRouter:
     """What the Authorization header has to hold, if anything; errors then repeat it."""
     models: tuple[dict[str, Any], ...] = ({"id": "served", "max_model_len": 4096},)
     in_flight: int = 0
+    peak: int = 0
+    """The most requests ever in flight at once."""
     _abort: asyncio.Event = field(default_factory=asyncio.Event)
-    _going_on: asyncio.Event = field(default_factory=gone_on)
+    _going_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._going_on.set()
 
     @property
     def url(self) -> str:
@@ -66,6 +65,7 @@ class FakeRouter:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
         try:
             return await self._answer(request)
         finally:
