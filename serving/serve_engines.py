@@ -1,4 +1,4 @@
-"""Engines with a model, and no more: ``mem-agent serve-engines --model DIR [--num-engines N] [--port P]``.
+"""Engines with a model, NUM_ENGINES of them, and no more: ``mem-agent serve-engines --model DIR [--port P]``.
 
 Prints one line ``READY http://127.0.0.1:PORT`` on standard output once every engine is healthy, keeps engines and
 router alive, and on SIGTERM or SIGINT stops all of them and exits with 0. Progress goes to standard error. Exit code 2
@@ -27,7 +27,6 @@ CHECK_EVERY_S = 10.0
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent serve-engines", description="Serve a model for rollouts.")
     parser.add_argument("--model", required=True, help="Hugging Face folder of the model")
-    parser.add_argument("--num-engines", type=int, help="inference servers behind the router (default: NUM_ENGINES)")
     parser.add_argument("--port", type=port_number, default=0, help="the router's; 0: a free one (default)")
     options = parser.parse_args(argv)
     log_to_terminal(logging.INFO)
@@ -35,8 +34,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     config, model_says = config_for_model(model)
     if model_says:
         log.info("%s", model_says)
-    if options.num_engines is not None:
-        config = config.replace(num_engines=options.num_engines)
     config = with_engine_length(config, model, load_vocabulary(model, config.trust_remote_code), config.eval_mode)
     try:
         run_stoppable(_serve(Fleet(config, model, port=options.port)))

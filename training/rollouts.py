@@ -53,7 +53,6 @@ from .resume import Journal, Rollout
 
 logger = logging.getLogger("mem_agent")
 
-Group = list[Sample]
 WATCH_EVERY_S = 1.0
 """Seconds between checks that a server can still answer; otherwise the rollout would wait for its last retry."""
 
@@ -69,11 +68,11 @@ class Batch(NamedTuple):
 
 
 async def collect_batch(
-    run_group: Callable[[int], Coroutine[Any, Any, Group]], keep: Callable[[Group], bool], first_group: int,
-    batch_size: int, in_flight: int,
+    run_group: Callable[[int], Coroutine[Any, Any, list[Sample]]], keep: Callable[[list[Sample]], bool],
+    first_group: int, batch_size: int, in_flight: int,
 ) -> Batch:
     """Run groups from ``first_group`` on until ``batch_size`` of them are kept."""
-    running: deque[asyncio.Task[Group]] = deque()
+    running: deque[asyncio.Task[list[Sample]]] = deque()
     samples: list[Sample] = []
     dropped: list[Sample] = []
     kept, started = 0, first_group
@@ -214,13 +213,13 @@ class Rollouts:
         config, args = self.config, self._args()
         filtered = config.dynamic_filter == "nonzero_std" and not config.supervised
 
-        async def run_group(group: int) -> Group:
+        async def run_group(group: int) -> list[Sample]:
             """Of one document; a sample's ``index`` is unique over the run."""
             row, numbers = self.source.row(group), range(group * config.group_size, (group + 1) * config.group_size)
             fresh = [Sample(row.prompt, row.label, dict(row.metadata), group_index=group, index=n) for n in numbers]
             return await gather_or_cancel(*(run_sample(args, one, training_sampling(config, one)) for one in fresh))
 
-        def keep(group: Group) -> bool:
+        def keep(group: list[Sample]) -> bool:
             return not filtered or hooks.nonzero_std(args, group)
 
         return await collect_batch(run_group, keep, first_group, config.rollout_batch_size, config.groups_in_flight)

@@ -102,7 +102,8 @@ COLUMNS = ("tokens", "response_lengths", "loss_masks", "rollout_log_probs", "rew
 
 
 def train_data(seed: int) -> dict[str, list[Any]]:
-    return dict(zip(COLUMNS, map(list, zip(*map(astuple, make_rows(seed=seed)), strict=True)), strict=True))
+    columns = zip(*map(astuple, make_rows(seed=seed)), strict=True)
+    return {name: list(column) for name, column in zip(COLUMNS, columns, strict=True)}
 
 
 @pytest.fixture(scope="module")
