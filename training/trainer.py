@@ -261,6 +261,7 @@ class Trainer:
         with megatron_cpu.device_mode():
             pairs = self.bridge.export_weights([self.model])
             if self.lora_rank:
-                dtype, merged = self.bridge.dtype, merged_weights(self.model)
-                pairs = chain.from_iterable(to_hf(self.bridge, stored_name(name), w.to(dtype)) for name, w in merged)
+                dtype = self.bridge.dtype
+                merged = ((stored_name(name), weight.to(dtype)) for name, weight in merged_weights(self.model))
+                pairs = chain.from_iterable(to_hf(self.bridge, name, weight) for name, weight in merged)
             return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in pairs if first}
