@@ -42,6 +42,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
+import pandas as pd
 from tqdm import tqdm
 
 from . import rollout
@@ -53,9 +54,9 @@ from .evaluation.baselines import OnePromptMode
 from .evaluation.endpoint import Api, EvalEndpoint, connect
 from .evaluation.jobs import Job, KeptTrajectories, missing_jobs
 from .evaluation.questions import EvalError, EvalQuestion, as_asked
-from .evaluation.results import Row, lock_results, write_row
-from .evaluation.summary import Summary
-from .evaluation.tables import comparison, failures, summaries_of, tables
+from .evaluation.results import METRICS, Row, lock_results, read_results, write_row
+from .evaluation.summary import summary_of
+from .evaluation.tables import comparison, failures, tables
 from .hooks.host import embedded_args, evaluation_sampling
 from .hooks.reader import row_of, task_of
 from .hooks.rewards import check_plugins
@@ -87,7 +88,7 @@ Ask = Callable[[EvalQuestion, str, dict[str, Any]], Awaitable[Sample]]
 async def evaluate(
     config: Config, model: Path, url: str, output: Path, *, weights: str = "", served_model: str = "",
     kept_bytes: int = KEPT_BYTES, quiet: bool = False,
-) -> list[Summary]:
+) -> pd.DataFrame:
     """Get the answers of LENGTH's files in DATA_ROOT that ``output`` lacks, and summarise all that it has.
 
     Args:
@@ -123,7 +124,7 @@ async def evaluate(
                 await gather_or_cancel(*(work() for _ in range(min(config.mem_concurrency, len(jobs)))))
             finally:
                 await close_clients(endpoint)
-    return summaries_of([output])
+    return summary_of(read_results([output]))
 
 
 def missing_answers(config: Config, model: Path, output: Path) -> int:
@@ -165,14 +166,15 @@ async def _row(job: Job, ask: Ask, config: Config, endpoint: EvalEndpoint, kept:
         failure, message = "aborted", "the server ended the request"
     elif unscored and not failure:
         outcome, failure, message = Outcome.FAILED.value, "internal", unscored
-    row = Row(
-        question=question.id, sample=job.sample, length=question.length, task=question.task, mode=config.eval_mode,
-        text=question.text, answers=question.answers, response=sample.response,
-        prediction=prediction, scores=scores, headline=task.headline, outcome=outcome, failure=failure,
-        failure_message=message, counts=record.counts,
-        memories=[{"tokens": memory.tokens, "gold": memory.gold} for memory in record.memories],
-        seconds=round(time.monotonic() - began, 3),
-    )
+    row = {
+        "_id": question.id, "sample": job.sample, "length": question.length, "task": question.task,
+        "mode": config.eval_mode, "input": question.text, "answers": question.answers, "response": sample.response,
+        "pred": prediction, "headline": task.headline, "outcome": outcome, "failure": failure,
+        "failure_message": message, "counts": record.counts,
+        "memories": [{"tokens": memory.tokens, "gold": memory.gold} for memory in record.memories],
+        "seconds": round(time.monotonic() - began, 3), **{name: scores.pop(name) for name in METRICS if name in scores},
+        "scores": scores,
+    }
     await kept.write(sample, record, row)
     return row
 

@@ -21,7 +21,7 @@ from ..hooks.reader import task_of
 from ..hooks.sample import Record, Sample
 from ..hooks.traces import EvaluationFiles, Teller
 from .questions import EvalError, EvalQuestion, data_hash, load_questions
-from .results import Row, Run, has_run, read_rows, read_run, write_run
+from .results import Row, Run, has_run, read_rows, read_run, scores_of, write_run
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def missing_jobs(config: Config, model: Path, output: Path, api: str, served_mod
     reads = mode != "recurrent" or agent_class(config).needs_document
     for length in dict.fromkeys(config.length.split()):
         counts[length] = 0
-        done = {(row.question, row.sample) for row in read_rows(output, length) if row.failure is None}
+        done = {(row["_id"], row["sample"]) for row in read_rows(output, length) if row["failure"] is None}
         for question, context in load_questions(root, length):
             counts[length] += 1
             where = f"{root}/eval_{length}.json: the entry with the index {question.id}"
@@ -123,15 +123,16 @@ class KeptTrajectories:
         """Keep the trajectory that ``row`` is the answer of."""
         if not self._open:
             return
-        headline_first = {row.headline: row.scores[row.headline]} | dict(row.scores)
+        scores = scores_of(row)
         try:
             document = self._teller.document([record])
             # Long readings take a while to decode, and other answers need this loop meanwhile.
             trace = await asyncio.to_thread(
-                self._teller.trace, self._config, sample, record, id=f"{row.length}-{row.question}-{row.sample}",
-                length=row.length, question_id=row.question, group=row.question, sample=row.sample, question=row.text,
-                golds=tuple(row.answers), document=document.id if document else None, prediction=row.prediction,
-                scores=headline_first, failure_message=row.failure_message)
+                self._teller.trace, self._config, sample, record, id=f"{row['length']}-{row['_id']}-{row['sample']}",
+                length=row["length"], question_id=row["_id"], group=row["_id"], sample=row["sample"],
+                question=row["input"], golds=tuple(row["answers"]), document=document.id if document else None,
+                prediction=row["pred"], scores={row["headline"]: scores[row["headline"]]} | scores,
+                failure_message=row["failure_message"])
             if not self._files.write(document, trace):
                 logger.warning("no more trajectories are kept: 500 MB are used up")
                 self._open = False

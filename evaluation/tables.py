@@ -1,39 +1,39 @@
 """What a run says, in Markdown: accuracy with its interval, what failed or is missing, what the agent did, RULER's
 tasks side by side with their averages, and one run against another.
 
-Accuracy is ``sub_em``, or the task's own score for RULER. ``summary`` says what is a mean of what; the rows of one
-length are in memory at a time.
+Accuracy is ``sub_em``, or the task's own score for RULER. ``summary`` says what is a mean of what.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..rewards.qa_metrics import TASKS
 from ..system.text import markdown_table
 from .questions import EvalError
 from .results import METRICS, read_results, read_rows
-from .statistics import Estimate
-from .summary import RulerLine, Summary, differences, main_metric, ruler_lines, summarise
+from .summary import QA_1, TEN, THIRTEEN, answers_of, averages_of, cells_of, differences, summary_of
 
 _WORDS = ("run", "length")
 _RANGE = "95% interval"
+Lines = Mapping[str, Any]
 Columns = Mapping[str, object]
 
 
 def tables(outputs: Sequence[Path]) -> str:
     """How right the answers are, what else a task measures, what the agents did, pass@k where questions have several
-    answers, and RULER's tasks where there are several."""
-    summaries = summaries_of(outputs)
-    every = [_table((s.run, s.name, columns(s)) for s in summaries) for columns in (_accuracy, _own, _agent, _passes)]
-    every.append(_table((line.run, line.length, columns) for line, columns in _ruler(summaries)))
+    answers, and RULER's tasks where there are several. Raises EvalError where a folder has no results."""
+    summary = summary_of(read_results(outputs))
+    cells, ruler = list(cells_of(summary)), averages_of(summary)
+    every = [_table((run, file, columns(lines, main)) for run, file, lines, main in cells)
+             for columns in (_accuracy, _own, _agent, _passes)]
+    tasks = [name for name in TASKS if name in set(ruler["metric"])]
+    every.append(_table(
+        (run, length, _ruler({line.metric: line for line in part.itertuples()}, tasks))
+        for (run, length), part in ruler.groupby(["run", "length"], sort=False)))
     return "\n\n".join(filter(None, every))
-
-
-def summaries_of(outputs: Sequence[Path]) -> list[Summary]:
-    """Raises EvalError where a folder has no results."""
-    return [summarise(run.label, cell) for run in read_results(outputs) for cell in run.cells]
 
 
 def _table(lines: Iterable[tuple[str, str, Columns]]) -> str:
@@ -44,59 +44,63 @@ def _table(lines: Iterable[tuple[str, str, Columns]]) -> str:
     return markdown_table((*_WORDS, *names), rows, _WORDS) if rows else ""
 
 
-def _accuracy(s: Summary) -> Columns:
-    metric, most = main_metric(s.scores), max(s.passes, default=0)
-    score = s.scores.get(metric or "")
+def _accuracy(lines: Lines, main: Any) -> Columns:
+    not_read, passes = lines.get("not_read"), _family(lines, "pass")
     columns = {
-        "n": s.rows, "failed": s.failed, "missing": s.missing,
-        "not read": f"{s.not_read.mean:.1f}%" if s.not_read else "-", "accuracy": _mean(score), _RANGE: _range(score),
-        **{name: _mean(s.scores.get(name)) for name in ("em", "f1", "sub_em_legacy")},
+        **{name: int(lines[count].mean) for name, count in (("n", "rows"), ("failed", "failed"), ("missing", "missing"))},
+        "not read": f"{not_read.mean:.1f}%" if not_read else "-", "accuracy": _mean(main), _RANGE: _range(main),
+        **{name: _mean(lines.get(name)) for name in ("em", "f1", "sub_em_legacy")},
     }
-    if s.best:
-        columns["pass@k"] = f"{s.passes[most].mean:.1f} (k={most})" if most > 1 else "-"
-        columns["best@k"] = f"{s.best.mean:.1f} (k={s.samples})"
+    if passes:  # best@ is the last, and pass@1 says nothing more than the accuracy
+        *chances, best = passes.items()
+        columns["pass@k"] = _at_k(*chances[-1]) if len(chances) > 1 else "-"
+        columns["best@k"] = _at_k(*best)
     return columns
 
 
-def _own(s: Summary) -> Columns:
+def _own(lines: Lines, main: Any) -> Columns:
     """The metrics of a task that has several of its own."""
-    own = {name: _both(score) for name, score in s.scores.items() if name not in METRICS}
+    own = {name: _both(line) for name, line in _family(lines, "score").items() if name not in METRICS}
     return own if len(own) > 1 else {}
 
 
-def _agent(s: Summary) -> Columns:
-    return {name.replace("_", " "): f"{cost.mean:.2f}" for name, cost in s.costs.items()
+def _agent(lines: Lines, main: Any) -> Columns:
+    return {name.replace("_", " "): f"{line.mean:.2f}" for name, line in _family(lines, "cost").items()
             if name != "seconds" and not name.endswith("_tokens")}
 
 
-def _passes(s: Summary) -> Columns:
+def _passes(lines: Lines, main: Any) -> Columns:
     """The chance that one of k answers is right, for each k."""
-    chances = {f"pass@{k}": _both(chance) for k, chance in s.passes.items()}
-    return {"questions": s.questions, **chances} if chances else {}
+    chances = {name: _both(line) for name, line in _family(lines, "pass").items() if name.startswith("pass@")}
+    return {"questions": int(lines["questions"].mean), **chances} if chances else {}
 
 
-def _ruler(summaries: Sequence[Summary]) -> Iterable[tuple[RulerLine, Columns]]:
+def _ruler(lines: Lines, tasks: Sequence[str]) -> Columns:
     """A column per task, and the averages of those that MemAgent and RULER average."""
-    lines = ruler_lines(summaries)
-    tasks = [name for name in TASKS if any(name in line.tasks for line in lines)]
-    for line in lines:
-        # The blank is not printed: two columns of one name.
-        yield line, {
-            **{name: _mean(line.tasks.get(name)) for name in tasks},
-            "MemAgent's ten": _mean(line.ten), _RANGE: _range(line.ten), "RULER's thirteen": _mean(line.thirteen),
-            f"{_RANGE} ": _range(line.thirteen), "qa_1, first gold": _mean(line.first_gold)}
+    ten, thirteen = lines.get(TEN), lines.get(THIRTEEN)
+    # The blank is not printed: two columns of one name.
+    return {**{name: _mean(lines.get(name)) for name in tasks}, TEN: _mean(ten), _RANGE: _range(ten),
+            THIRTEEN: _mean(thirteen), f"{_RANGE} ": _range(thirteen), QA_1: _mean(lines.get(QA_1))}
 
 
-def _mean(estimate: Estimate | None) -> str:
-    return f"{estimate.mean:.1f}" if estimate else "-"
+def _family(lines: Lines, family: str) -> dict[str, Any]:
+    return {name: line for name, line in lines.items() if line.family == family}
 
 
-def _range(estimate: Estimate | None) -> str:
-    return f"{estimate.low:.1f} to {estimate.high:.1f}" if estimate else "-"
+def _at_k(name: str, line: Any) -> str:
+    return f"{line.mean:.1f} (k={name.partition('@')[2]})"
 
 
-def _both(estimate: Estimate) -> str:
-    return f"{_mean(estimate)} ({_range(estimate)})"
+def _mean(line: Any) -> str:
+    return f"{line.mean:.1f}" if line else "-"
+
+
+def _range(line: Any) -> str:
+    return f"{line.low:.1f} to {line.high:.1f}" if line else "-"
+
+
+def _both(line: Any) -> str:
+    return f"{_mean(line)} ({_range(line)})"
 
 
 def comparison(first: Path, second: Path) -> str:
@@ -107,15 +111,13 @@ def comparison(first: Path, second: Path) -> str:
     """
     results = read_results([first, second])
     base, run = results[0], results[-1]
-    known = {cell.name: cell.data for cell in base.cells}
-    for cell in run.cells:
-        if known.get(cell.name, cell.data) != cell.data:
-            raise EvalError(f"{first} and {second} were made from different eval_{cell.name}.json; they cannot be "
-                            "compared")
+    for name, digest in run.run.data.items():
+        if base.run.data.get(name, digest) != digest:
+            raise EvalError(f"{first} and {second} were made from different eval_{name}.json; they cannot be compared")
     rows = []
-    for _, one in differences([base, run]):
+    for one in differences(answers_of(results), base.label, run.label, ["metric", "file"]):
         found, points = one.found, one.found.difference
-        rows.append((*one.cells, points.n, one.left_out, f"{found.first:.1f}", f"{found.second:.1f}",
+        rows.append((*one.files, points.n, one.left_out, f"{found.first:.1f}", f"{found.second:.1f}",
                      f"{points.mean:+z.1f}", _range(points), found.p_text))
     if not rows:
         raise EvalError(f"{first} and {second} have no question in common")
@@ -126,8 +128,9 @@ def comparison(first: Path, second: Path) -> str:
 def failures(output: Path, lengths: Sequence[str]) -> list[str]:
     """One line per failed answer."""
     return [
-        f"{length}/{row.question}" + f"#{row.sample}" * bool(row.sample) + f": {row.failure}: {row.failure_message}"
+        f"{length}/{row['_id']}" + f"#{row['sample']}" * bool(row["sample"])
+        + f": {row['failure']}: {row['failure_message']}"
         for length in lengths
         for row in read_rows(output, length)
-        if row.failure is not None
+        if row["failure"] is not None
     ]

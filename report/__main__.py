@@ -30,7 +30,7 @@ from ..hooks.traces import kept_files
 from ..system.cli import one_line_errors, run_main
 from ..system.files import write_atomically
 from .data import PUBLISHED, read_material, results_csv
-from .page import QUESTIONS, answers_of, headlines, provenance, questions_json, render, warnings
+from .page import QUESTIONS, headlines, provenance, questions_json, questions_of, render, warnings
 from .plots import plots_of
 from .tables import shorten, tables_of
 from .viewer.page import FILE as VIEWER
@@ -50,19 +50,19 @@ def make_report(folders: Sequence[Path], output: Path, viewer: bool = False) -> 
     viewers = _viewers(labels, output, write=viewer)
     shown = [run.label for run in trained] or [*material.sifted, *(run.label for run in results)]
     title = f"{'Training' if trained else 'Evaluation'} of {', '.join(map(shorten, shown))}"
-    said, warned = list(headlines(results, trained)), warnings(material)
+    said, warned = list(headlines(material)), warnings(material)
     caveats = PUBLISHED["caveats"] if tables["published"] else []
-    answers = answers_of(results)
+    asked = questions_of(material.answers)
 
     files = {f"{plot.name}.png": plot.png for plot in plots}
     if results:
         files["results.csv"] = results_csv(material.frame).encode()
-        files["questions.csv"] = answers[QUESTIONS].to_csv(index=False, lineterminator="\n").encode()
+        files["questions.csv"] = asked[QUESTIONS].to_csv(index=False, lineterminator="\n").encode()
     files["index.html"] = render(
         Path(__file__).parent, "page.html.jinja", title=title, headlines=said, warnings=warned, tables=tables,
         plots={plot.name: plot for plot in plots}, training=[(run.label, viewers.get(run.folder)) for run in trained],
-        provenance=[provenance(run) for run in results], files=list(answers["file"].unique()),
-        questions=questions_json(answers, results, viewers), linked=any(run.folder in viewers for run in results),
+        provenance=[provenance(run) for run in results], files=list(asked["file"].unique()),
+        questions=questions_json(asked, results, viewers), linked=any(run.folder in viewers for run in results),
         caveats=caveats,
     ).encode()
     begin = "\n".join([f"# {title}", *(f"\n**{one.number}** {one.sentence}" for one in said), "",

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import pandas as pd
 import yaml
 
-from ..evaluation.results import Results, length_order
-from ..evaluation.summary import COSTS, differences, main_metric
+from ..evaluation.results import Results, length_order, task_and_length
+from ..evaluation.summary import COSTS, TEN, differences, main_metric
 from ..memsifter.table import WORDS as SIFTER_WORDS
 from ..memsifter.table import SifterScores, table_of
 from ..system.text import markdown_cell, markdown_table
-from .data import QUESTIONS, TEN, Material, TrainingRun, spread, task_name, with_interval
+from .data import QUESTIONS, Material, TrainingRun, spread, task_name, with_interval
 
 TEXTS = yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8"))
 WORDS = frozenset({"run", "model", "checkpoint", "system", "task", "metric", "source", "note", "reading", "file",
@@ -92,7 +92,7 @@ def tables_of(material: Material) -> dict[str, list[Table]]:
     return {
         "sifter": sifter_tables(material.sifted), "training": training_tables(material.trained, material.points),
         "standing": standing, "published": published,
-        "accuracy": plain["average"] + plain["pass"] + plain["metrics"] + difference_table(material.results),
+        "accuracy": plain["average"] + plain["pass"] + plain["metrics"] + difference_table(material),
         "cost": plain["costs"] + plain["counts"], "memory": plain["turn"],
     }
 
@@ -108,7 +108,7 @@ def model_of(result: Results) -> tuple[str, str]:
         return own.parent.parent.name, made[0]  # a run's engines have other weights than the model they started from
     if hub := [part for part in path.parts if part.startswith("models--")]:
         return hub[0].removeprefix("models--").replace("--", "/", 1), "–"
-    if result.run.checkpoint is None:
+    if not re.fullmatch(r"iter_[0-9]{7,18}", path.name):
         return path.name or result.run.model[:10], "–"
     return (path.parent.parent if path.parent.name == "hf" else path.parent).name, path.name
 
@@ -173,17 +173,18 @@ def reading_of(points: Any) -> str:
     return "better" if points.low > 0 else "worse" if points.high < 0 else "no clear difference"
 
 
-def difference_table(results: Sequence[Results]) -> list[Table]:
+def difference_table(material: Material) -> list[Table]:
     """One row per difference of a run, which is named beside it, from the first run."""
-    rows = []
-    for run, each in differences(results):
-        points = each.found.difference
-        rows.append({
-            "run": run, "task": task_name(each.task), "length": each.length, "metric": each.metric,
-            "questions": str(points.n), "first": f"{each.found.first:.1f}", "this": f"{each.found.second:.1f}",
-            "difference in points": f"{points.mean:+z.1f} [{points.low:+z.1f}, {points.high:+z.1f}]",
-            "p": each.found.p_text.replace(" (", "\n("), "reading": reading_of(points)})
-    return table("differences", rows, base=results[0].label if results else "")
+    rows, labels = [], [result.label for result in material.results]
+    for run in labels[1:]:
+        for each in differences(material.answers, labels[0], run, ["metric", "file"]):
+            points, (task, length) = each.found.difference, task_and_length(each.files[0])
+            rows.append({
+                "run": run, "task": task_name(task), "length": length, "metric": each.metric,
+                "questions": str(points.n), "first": f"{each.found.first:.1f}", "this": f"{each.found.second:.1f}",
+                "difference in points": f"{points.mean:+z.1f} [{points.low:+z.1f}, {points.high:+z.1f}]",
+                "p": each.found.p_text.replace(" (", "\n("), "reading": reading_of(points)})
+    return table("differences", rows, base=labels[0] if labels else "")
 
 
 # --- training and the sifter --------------------------------------------------------------------------------------
