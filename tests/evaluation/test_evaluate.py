@@ -22,8 +22,7 @@ from mem_agent.tests.helpers.evaluations import (
     entry,
     evaluate,
     make_model,
-    means,
-    summary_of,
+    numbers_of,
     turns_asked,
     write_data,
 )
@@ -42,41 +41,33 @@ def text_of(body):
 
 
 def test_failures_count_as_wrong_and_are_asked_again(tmp_path, model):
-    write_data(tmp_path, count=3)
-    replies = {"q0": RED, "q1": 400, "q2": "abort"}
-
     def answer(body):
-        found = [reply for name, reply in replies.items() if name in text_of(body)]
-        return found[0] if found else RED
+        text = text_of(body)
+        return 400 if "q1" in text else "abort" if "q2" in text else RED
 
+    write_data(tmp_path, count=3)
     output = evaluate(tmp_path, model, FakeRouter(default=answer))
-    assert counted(summary_of(output)) == (3, 2, 0) and means(summary_of(output))["em"] == pytest.approx(100 / 3)
+    assert counted(output) == [3, 2, 0] and numbers_of(output)["em"] == pytest.approx(100 / 3)
     assert sorted(line.split(": ")[1] for line in failures(output, ["50"])) == ["aborted", "rejected"]
     again = FakeRouter(default=RED)
     evaluate(tmp_path, model, again)
-    assert means(summary_of(output))["em"] == 100.0 and len(turns_asked(again)) == 4
-    assert all([m["tokens"] for m in r.memories] == [CONFIG.mem_max_memory] for r in read_rows(output, "50"))
+    assert numbers_of(output)["em"] == 100.0 and len(turns_asked(again)) == 4
+    assert all([m["tokens"] for m in r["memories"]] == [CONFIG.mem_max_memory] for r in read_rows(output, "50"))
 
 
-def test_samples_have_seeds_of_their_own_and_join_an_earlier_run(tmp_path, model):
-    write_data(tmp_path, count=1)
-    first, second = FakeRouter(default=RED), FakeRouter(default=RED)
-    evaluate(tmp_path, model, first)
-    output = evaluate(tmp_path, model, second, eval_samples=3)
-    assert sorted(r.sample for r in read_rows(output, "50")) == [0, 1, 2]
-    seeds = [{r["sampling_params"]["seed"] for r in turns_asked(router)} for router in (first, second)]
-    assert len(seeds[0]) == 2 and len(seeds[1]) == 4 and not seeds[0] & seeds[1]
-
-
-def test_longest_documents_go_first_over_all_lengths_that_join_an_earlier_run(tmp_path, model):
+def test_samples_and_lengths_join_an_earlier_run_longest_documents_first_with_seeds_of_their_own(tmp_path, model):
     for length, times in (("50", 1), ("7", 3), ("9", 2)):
         write_data(tmp_path, length, 1, context="red key " * times, input=f"question {length}")
-    evaluate(tmp_path, model, FakeRouter(default=RED), ("9",))
-    router = FakeRouter(default=RED)
-    output = evaluate(tmp_path, model, router, ("50", "7"), mem_concurrency=1)
-    long = ["question 7" in text_of(request) for request in turns_asked(router)]
+    first, second, third = (FakeRouter(default=RED) for _ in range(3))
+    evaluate(tmp_path, model, first, ("9",))
+    evaluate(tmp_path, model, second, ("9",), eval_samples=3)
+    seeds = [{r["sampling_params"]["seed"] for r in turns_asked(router)} for router in (first, second)]
+    assert [*map(len, seeds)] == [2, 4] and not seeds[0] & seeds[1]
+    output = evaluate(tmp_path, model, third, ("50", "7"), mem_concurrency=1)
+    long = ["question 7" in text_of(request) for request in turns_asked(third)]
     assert long == sorted(long, reverse=True) and any(long) and not all(long)
     assert read_run(output).questions == {"9": 1, "50": 1, "7": 1}
+    assert sorted(row["sample"] for row in read_rows(output, "9")) == [0, 1, 2]
 
 
 # --- what joins -----------------------------------------------------------------------------------------------------
@@ -104,15 +95,12 @@ def test_rows_of_something_else_are_refused_in_a_line_that_names_it(tmp_path, mo
     refused("another model")
 
 
-@pytest.mark.parametrize("limit", [0, 256])
-def test_direct_goes_on_in_its_own_folder(limit, tmp_path, model):
-    """Also where ENGINE_MAX_LEN is not the server's own limit."""
+def test_direct_goes_on_in_its_own_folder_though_engine_max_len_is_the_servers(tmp_path, model):
     write_data(tmp_path)
     for _ in range(2):
-        output = evaluate(tmp_path, model, FakeRouter(default=RED), eval_mode="direct", engine_max_len=limit,
-                          base_url="/v1")
+        output = evaluate(tmp_path, model, FakeRouter(default=RED), eval_mode="direct", base_url="/v1")
         (output / "50.jsonl").write_bytes((output / "50.jsonl").read_bytes().splitlines(keepends=True)[0])
-    assert read_run(output).settings["engine_max_len"] == (limit or 4096)
+    assert read_run(output).settings["engine_max_len"] == 4096
 
 
 # --- tasks ----------------------------------------------------------------------------------------------------------
@@ -143,8 +131,8 @@ def test_entries_without_documents_are_asked_as_conversations_and_scored_with_th
     (tmp_path / "eval_sums.json").write_text(json.dumps(entries))
     router = FakeRouter(default=encode("= 4"))
     output = evaluate(tmp_path, model, router, ["sums"], agent="chat", task=own_task(tmp_path, metrics))
-    assert {r.question: r.scores["correct"] for r in read_rows(output, "sums")} == {"0": 0, "1": 0, "2": 1, "3": 0}
-    assert [*summary_of(output, "sums").scores] == ["correct", "other"], "the task's headline is what it is judged by"
+    scores = {row["_id"]: row["scores"]["correct"] for row in read_rows(output, "sums")}
+    assert scores == {"0": 0, "1": 0, "2": 1, "3": 0}
     assert min(map(text_of, turns_asked(router))) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n= 2"
         "<|im_end|>\n<|im_start|>user\n0+0?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nSo "
@@ -152,19 +140,16 @@ def test_entries_without_documents_are_asked_as_conversations_and_scored_with_th
     assert "| sums | 4 | 0 | 0 | - | 25.0 |" in tables([output])
 
 
-def test_an_answer_that_cannot_be_scored_fails_alone(tmp_path, model):
+def test_an_answer_that_cannot_be_scored_fails_alone_and_a_task_without_its_headline_is_one_line(tmp_path, model):
     write_data(tmp_path)
     metrics = '{"correct": 100 / (row.question != "q1")}'
     output = evaluate(tmp_path, model, FakeRouter(default=RED), task=own_task(tmp_path, metrics))
-    rows = sorted(read_rows(output, "50"), key=lambda row: row.question)
-    assert [(row.scores["correct"], row.failure) for row in rows] == [(100, None), (0, "internal"), (100, None)]
-    assert "ZeroDivisionError" in rows[1].failure_message
-
-
-def test_a_task_without_its_headline_and_a_question_without_its_document_are_one_line(tmp_path, model):
-    write_data(tmp_path)
+    rows = sorted(read_rows(output, "50"), key=lambda row: row["_id"])
+    assert [(row["scores"]["correct"], row["failure"]) for row in rows] == [(100, None), (0, "internal"), (100, None)]
+    assert "ZeroDivisionError" in rows[1]["failure_message"]
+    (tmp_path / "lost").mkdir()
     with pytest.raises(EvalError, match="'correct'"):
-        evaluate(tmp_path, model, FakeRouter(default=RED), task=own_task(tmp_path, '{"lost": 1.0}'))
+        evaluate(tmp_path, model, FakeRouter(default=RED), task=own_task(tmp_path / "lost", '{"lost": 1.0}'), out="x")
     (tmp_path / "eval_50.json").write_text(json.dumps([entry(0, context="")]))
     with pytest.raises(EvalError, match="index 0"):
         evaluate(tmp_path, model, FakeRouter(default=RED), out="other")
@@ -182,11 +167,11 @@ def test_every_answer_has_its_trajectory_and_a_failed_one_is_replaced(tmp_path, 
     output = evaluate(tmp_path, model, FakeRouter([RED, RED, RED, 400], RED), mem_concurrency=1)
     assert [(one.id, one.failure) for one in kept(output).values()] == [("50-0-0", None), ("50-1-0", "rejected")]
     evaluate(tmp_path, model, FakeRouter(default=RED))
-    rows = {row.question: row for row in read_rows(output, "50")}
+    rows = {row["_id"]: row for row in read_rows(output, "50")}
     for trace in kept(output).values():
         row = rows[trace.question_id]
-        assert (trace.length, trace.question, [*trace.golds], trace.failure) == ("50", row.text, row.answers, None)
-        assert (trace.response, trace.prediction, trace.scores) == (row.response, row.prediction, row.scores)
+        assert (trace.length, trace.question, [*trace.golds], trace.failure) == ("50", row["input"], row["answers"], None)
+        assert (trace.response, trace.prediction, trace.scores["em"]) == (row["response"], row["pred"], row["em"])
         assert [turn.kind for turn in trace.turns] == ["memory", "final"]
 
 
