@@ -30,25 +30,6 @@ def test_passages_are_the_numbered_documents_with_what_stands_before_them_or_run
     assert [len(p.split()) for p in passages] == [WORDS, WORDS, 1] and " ".join(passages).split() == words
 
 
-PASSAGES = [
-    "Anna Berg founded the red house in Oslo in 1871.",
-    "The house of Oslo was painted red, red and red again.",
-    "Ben Dahl, a painter, was born in Bergen.",
-    "Carla wrote the history of Oslo and of the rivers around it, which fill the long valley behind the red hills.",
-    "The key.",
-    "Anna Berg and Ben Dahl met in 1871 at the river.",
-]
-
-
-@pytest.mark.parametrize("question,order", [  # bm25s 0.3.16, method "lucene", of the same words
-    ("Who founded the red house?", [0, 1, 3, 2, 4, 5]), ("When did Anna Berg meet Ben Dahl?", [5, 2, 0, 1, 3, 4]),
-    ("red red Oslo", [1, 0, 3, 2, 4, 5]), ("What is the key to 1871?", [4, 0, 5, 1, 2, 3]),
-])
-def test_bm25_orders_as_the_library_does(question, order):
-    scores = list(scored("bm25", question, PASSAGES, False))
-    assert sorted(range(6), key=lambda i: -scores[i]) == order
-
-
 def test_an_embedding_model_ranks_by_meaning(tmp_path):
     make_tiny_model(tmp_path, tied=True)
     make_tokenizer().save_pretrained(tmp_path)

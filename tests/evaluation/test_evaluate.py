@@ -2,10 +2,12 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -72,27 +74,26 @@ def test_samples_and_lengths_join_an_earlier_run_longest_documents_first_with_se
 
 # --- what joins -----------------------------------------------------------------------------------------------------
 
-def test_rows_of_something_else_are_refused_in_a_line_that_names_it(tmp_path, model):
-    (prompts := tmp_path / "p.yaml").write_text("final: 'one {problem} {memory}'")
-    settings = {"mem_prompts": str(prompts)}
 
-    def refused(named, **changed):
-        with pytest.raises(EvalError, match=named):
-            evaluate(tmp_path, model, FakeRouter(default=RED), **settings | changed)
-
+@pytest.mark.parametrize(("named", "changed"), [
+    ("MEM_CHUNK_TOKENS was 8, is 9", {"mem_chunk_tokens": 9}), ("MEM_PROMPTS", {"mem_prompts": "other.yaml"}),
+    ("EVAL_MODE was 'recurrent', is 'rag:bm25:3'", {"eval_mode": "rag:bm25:3"}), (r"another eval_50\.json", {}),
+    ("another model", {}),
+])
+def test_rows_of_something_else_are_refused_in_a_line_that_names_it(named, changed, tmp_path, model, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("own", "other"):
+        (tmp_path / f"{name}.yaml").write_text(f"final: '{name} {{problem}} {{memory}}'")
     write_data(tmp_path, count=1)
+    settings = {"mem_prompts": "own.yaml"}
     evaluate(tmp_path, model, FakeRouter(default=RED), **settings)
     evaluate(tmp_path, model, FakeRouter(default=RED), mem_concurrency=2, engine_max_len=999, lr=1.0, **settings)
-    refused("MEM_CHUNK_TOKENS was 8, is 9", mem_chunk_tokens=9)
-    refused("EVAL_MODE was 'recurrent', is 'rag:bm25:3'", eval_mode="rag:bm25:3")
-    write_data(tmp_path, count=1, input="another")
-    refused(r"another eval_50\.json")
-    write_data(tmp_path, count=1)
-    prompts.write_text("final: 'two {problem} {memory}'")
-    refused("MEM_PROMPTS")
-    prompts.write_text("final: 'one {problem} {memory}'")
-    (model / "extra.json").write_text("{}")
-    refused("another model")
+    if "eval_50" in named:
+        write_data(tmp_path, count=1, input="another")
+    if "model" in named:
+        (model / "extra.json").write_text("{}")
+    with pytest.raises(EvalError, match=named):
+        evaluate(tmp_path, model, FakeRouter(default=RED), **settings | changed)
 
 
 def test_direct_goes_on_in_its_own_folder_though_engine_max_len_is_the_servers(tmp_path, model):
@@ -177,45 +178,33 @@ def test_every_answer_has_its_trajectory_and_a_failed_one_is_replaced(tmp_path, 
 
 # --- the command ----------------------------------------------------------------------------------------------------
 
-
-class Engines:
-    """A fleet that is a router."""
-
-    router: FakeRouter
-    made = 0
-
-    def __init__(self, config, model, run_folder):
-        Engines.made += 1
-        self.url = f"http://127.0.0.1:{self.router.port}"
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
-        pass
-
-    async def ensure_alive(self, hung_after_s):
-        return 0
-
-
 SETTINGS = {"MEM_CHUNK_TOKENS": "8", "MEM_MAX_MEMORY": "8", "MEM_MAX_FINAL": "16", "MEM_MAX_QUESTION": "8",
             "MEM_CONCURRENCY": "1"}
 
 
-def test_engines_are_started_only_for_what_is_missing(tmp_path, model, monkeypatch, capsys):
-    monkeypatch.setattr("mem_agent.serving.fleet.Fleet", Engines)
+def test_engines_are_started_only_for_what_is_missing_and_wrong_use_is_one_line(tmp_path, model, monkeypatch, capsys):
     write_data(tmp_path)
     command = f"--data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}".split()
     for name, value in SETTINGS.items():
         monkeypatch.setenv(name, value)
-    Engines.made, Engines.router = 0, FakeRouter(default=RED)
-    with running_beside(Engines.router):
+    router, made = FakeRouter(default=RED), []
+
+    @asynccontextmanager
+    async def engines(config, model, run_folder):
+        made.append(run_folder)
+        yield SimpleNamespace(url=f"http://127.0.0.1:{router.port}", ensure_alive=AsyncMock(return_value=0))
+
+    monkeypatch.setattr("mem_agent.serving.fleet.Fleet", engines)
+    with running_beside(router):
         assert ev.main(command) == ev.main(command) == 0
-        assert Engines.made == 1 and "| out | 50 | 3 | 0 | 0 |" in capsys.readouterr().out
-        Engines.router.default = 400
+        assert len(made) == 1 and "| out | 50 | 3 | 0 | 0 |" in capsys.readouterr().out
+        router.default = 400
         assert ev.main([*command[:-1], str(tmp_path / "failing")]) == ev.FINISHED_WITH_FAILURES
     monkeypatch.setenv("SEED", "7")
-    assert ev.main(command) == 1 and "SEED" in capsys.readouterr().err and Engines.made == 2
+    assert ev.main(command) == 1 and "SEED" in capsys.readouterr().err and len(made) == 2
+    assert ev.main(["--table", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"error: {tmp_path}: no results; give the folder of an evaluation\n"
+    assert ev.main([*command, "--length", "77"]) == 1 and "eval_77.json" in capsys.readouterr().err
 
 
 def test_a_run_killed_at_any_moment_goes_on_with_what_is_missing(tmp_path, model):
@@ -226,21 +215,11 @@ def test_a_run_killed_at_any_moment_goes_on_with_what_is_missing(tmp_path, model
                "--model", str(model), "--output", str(output)]
     with running_beside(router):
         env = os.environ | SETTINGS | {"BASE_URL": f"http://127.0.0.1:{router.port}"}
-        child = subprocess.Popen(command, env=env)
-        deadline = time.monotonic() + HANGS_AFTER_S
+        child, deadline = subprocess.Popen(command, env=env), time.monotonic() + HANGS_AFTER_S
         while len(read_rows(output, "50")) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
-        child.send_signal(signal.SIGKILL)
+        child.kill()
         child.wait()
         router.script, router.default, before = [], RED, len(router.requests)
         assert subprocess.run(command, env=env, check=False).returncode == 0
         assert len(read_rows(output, "50")) == 3 and len(router.requests) - before == 3  # a probe and two turns
-
-
-def test_wrong_use_is_one_line(tmp_path, model, capsys, monkeypatch):
-    assert ev.main(["--table", str(tmp_path)]) == 1
-    assert capsys.readouterr().err == f"error: {tmp_path}: no results; give the folder of an evaluation\n"
-    monkeypatch.setenv("DATA_ROOT", str(tmp_path))
-    monkeypatch.setenv("EVAL_MODE", "direct")
-    assert ev.main(["--length", "77", "--model", str(model), "--output", str(tmp_path / "out")]) == 1
-    assert "eval_77.json" in capsys.readouterr().err
