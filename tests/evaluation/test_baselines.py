@@ -7,7 +7,7 @@ import pytest
 from mem_agent.config import ConfigError
 from mem_agent.evaluation.baselines import WORDS, scored, split_passages
 from mem_agent.evaluation.results import read_rows
-from mem_agent.tests.helpers.evaluations import CONFIG, RED, entry, evaluate, make_model, turns_asked
+from mem_agent.tests.helpers.evaluations import CONFIG, RED, entry, evaluate, turns_asked
 from mem_agent.tests.helpers.fake_router import FakeRouter
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -15,11 +15,6 @@ from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 PEOPLE = ("Anna", "Ben", "Carla", "Dan", "Eva", "Finn", *(f"Person {n}" for n in range(7, 13)))
 DOCUMENT = "\n\n".join(f"Document {i}:\n{name}\n{name} has the key number {i}." for i, name in enumerate(PEOPLE, 1))
 QUESTION = "Which key does Carla have?"
-
-
-@pytest.fixture
-def model(tmp_path):
-    return make_model(tmp_path / "model")
 
 
 def test_passages_are_the_numbered_documents_with_what_stands_before_them_or_runs_of_words():

@@ -12,18 +12,13 @@ from mem_agent.config import Config, ConfigError
 from mem_agent.evaluation.endpoint import Frame, connect
 from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.results import read_rows, read_run
-from mem_agent.tests.helpers.evaluations import CONFIG, RED, counted, encode, evaluate, make_model, write_data
+from mem_agent.tests.helpers.evaluations import CONFIG, RED, counted, encode, evaluate, write_data
 from mem_agent.tests.helpers.fake_chat import Raw
 from mem_agent.tests.helpers.fake_router import FakeRouter, chat_message, completion, running_beside
 
 GENERATE, COMPLETIONS, CHAT = "/inference/v1/generate", "/v1/completions", "/v1/chat/completions"
 BOXED = "it is \\boxed{red}"
 APIS = [((), "generate"), ((GENERATE,), "completions"), ((GENERATE, COMPLETIONS), "chat")]
-
-
-@pytest.fixture
-def model(tmp_path):
-    return make_model(tmp_path / "model")
 
 
 def evaluate_at(tmp_path, model, router, **settings):

@@ -16,26 +16,10 @@ from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.results import read_rows, read_run
 from mem_agent.evaluation.tables import failures, tables
 from mem_agent.hooks.traces import Trace, read_traces, trace_files
-from mem_agent.tests.helpers.evaluations import (
-    CONFIG,
-    RED,
-    counted,
-    encode,
-    entry,
-    evaluate,
-    make_model,
-    numbers_of,
-    turns_asked,
-    write_data,
-)
+from mem_agent.tests.helpers.evaluations import RED, counted, encode, evaluate, turns_asked, write_data
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
-
-
-@pytest.fixture
-def model(tmp_path):
-    return make_model(tmp_path / "model")
 
 
 def text_of(body):
@@ -49,12 +33,11 @@ def test_failures_count_as_wrong_and_are_asked_again(tmp_path, model):
 
     write_data(tmp_path, count=3)
     output = evaluate(tmp_path, model, FakeRouter(default=answer))
-    assert counted(output) == [3, 2, 0] and numbers_of(output)["em"] == pytest.approx(100 / 3)
+    assert counted(output) == [3, 2, 0] and sum(row["em"] for row in read_rows(output, "50")) == 1.0
     assert sorted(line.split(": ")[1] for line in failures(output, ["50"])) == ["aborted", "rejected"]
     again = FakeRouter(default=RED)
     evaluate(tmp_path, model, again)
-    assert numbers_of(output)["em"] == 100.0 and len(turns_asked(again)) == 4
-    assert all([m["tokens"] for m in r["memories"]] == [CONFIG.mem_max_memory] for r in read_rows(output, "50"))
+    assert counted(output) == [3, 0, 0] and len(turns_asked(again)) == 4
 
 
 def test_samples_and_lengths_join_an_earlier_run_longest_documents_first_with_seeds_of_their_own(tmp_path, model):
@@ -94,14 +77,6 @@ def test_rows_of_something_else_are_refused_in_a_line_that_names_it(named, chang
         (model / "extra.json").write_text("{}")
     with pytest.raises(EvalError, match=named):
         evaluate(tmp_path, model, FakeRouter(default=RED), **settings | changed)
-
-
-def test_direct_goes_on_in_its_own_folder_though_engine_max_len_is_the_servers(tmp_path, model):
-    write_data(tmp_path)
-    for _ in range(2):
-        output = evaluate(tmp_path, model, FakeRouter(default=RED), eval_mode="direct", base_url="/v1")
-        (output / "50.jsonl").write_bytes((output / "50.jsonl").read_bytes().splitlines(keepends=True)[0])
-    assert read_run(output).settings["engine_max_len"] == 4096
 
 
 # --- tasks ----------------------------------------------------------------------------------------------------------
@@ -151,7 +126,7 @@ def test_an_answer_that_cannot_be_scored_fails_alone_and_a_task_without_its_head
     (tmp_path / "lost").mkdir()
     with pytest.raises(EvalError, match="'correct'"):
         evaluate(tmp_path, model, FakeRouter(default=RED), task=own_task(tmp_path / "lost", '{"lost": 1.0}'), out="x")
-    (tmp_path / "eval_50.json").write_text(json.dumps([entry(0, context="")]))
+    write_data(tmp_path, count=1, context="")
     with pytest.raises(EvalError, match="index 0"):
         evaluate(tmp_path, model, FakeRouter(default=RED), out="other")
 
@@ -171,7 +146,7 @@ def test_every_answer_has_its_trajectory_and_a_failed_one_is_replaced(tmp_path, 
     rows = {row["_id"]: row for row in read_rows(output, "50")}
     for trace in kept(output).values():
         row = rows[trace.question_id]
-        assert (trace.length, trace.question, [*trace.golds], trace.failure) == ("50", row["input"], row["answers"], None)
+        assert (trace.length, trace.question, trace.failure) == ("50", row["input"], None)
         assert (trace.response, trace.prediction, trace.scores["em"]) == (row["response"], row["pred"], row["em"])
         assert [turn.kind for turn in trace.turns] == ["memory", "final"]
 

@@ -72,7 +72,8 @@ def by_question(router, asked):
     for body in router.requests:
         if body["max_tokens"] > 1:
             message = body["messages"][0]["content"]
-            found[part(message, "problem")[0]].append((message, body["temperature"], body["top_p"], body["max_tokens"]))
+            asks = (message, body["temperature"], body["top_p"], body["max_tokens"])
+            found[part(message, "problem")[0]].append(asks)
     return found
 
 
@@ -110,7 +111,8 @@ def shown(turns):
     """A ReMemR1 that asks only empty memories is shown the word None, and the marker of a first turn here and in its
     training."""
     marker = next(iter(part(turns[0][0], "recalled_memory")), "")
-    return [(turn[0].replace("<recalled_memory>\nNone\n", f"<recalled_memory>\n{marker}\n"), *turn[1:]) for turn in turns]
+    none, said = "<recalled_memory>\nNone\n", f"<recalled_memory>\n{marker}\n"
+    return [(message.replace(none, said), *asked) for message, *asked in turns]
 
 
 RELEASED = "carry=reply recall=tfidf_tokens recall_order=add_first"

@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from mem_agent.evaluation.questions import EvalError, data_hash, load_questions
-from mem_agent.system.errors import MemAgentError
+from mem_agent.evaluation.questions import EvalError, load_questions
 
 WHOLE = {"context": "c", "input": "q", "answers": ["a"], "index": 1}
 
@@ -45,12 +44,7 @@ def test_documents_by_number_come_from_the_corpus(tmp_path):
     lines = b'"Ann\\nAnn is."\n"Bob\\nBob is."\n'
     (tmp_path / "corpus.jsonl").write_bytes(lines)
     made_with = {"source": {}, "sha256": "", "bytes": 0, "corpus": {"sha256": hashlib.sha256(lines).hexdigest()}}
-    (tmp_path / "manifest.json").write_text(json.dumps({"files": {"eval_25600.json": made_with}}))
-    questions_of(tmp_path, [{"documents": [1, 0], "input": "q", "answers": ["a"], "index": 0}], "25600")
-    (entry,) = load_questions(tmp_path, "25600")
-    assert entry.context == "Document 1:\nBob\nBob is.\n\nDocument 2:\nAnn\nAnn is."
-    before = data_hash(tmp_path, "25600")
-    (tmp_path / "corpus.jsonl").write_bytes(lines + b'"more"\n')
-    assert data_hash(tmp_path, "25600") != before
-    with pytest.raises(MemAgentError, match=r"corpus\.jsonl"):
-        list(load_questions(tmp_path, "25600"))
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": {"eval_50.json": made_with}}))
+    questions_of(tmp_path, [WHOLE | {"context": "", "documents": [1, 0]}])
+    assert [entry.context for entry in load_questions(tmp_path, "50")] == [
+        "Document 1:\nBob\nBob is.\n\nDocument 2:\nAnn\nAnn is."]

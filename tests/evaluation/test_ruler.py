@@ -1,5 +1,5 @@
-"""``mem-agent ruler`` and its files through the whole evaluation: same bytes for a seed, nothing of a nominal length is
-cut, and replies score as RULER scores them, beside its own functions where RULER_ROOT names a checkout."""
+"""``mem-agent ruler`` and its files through the whole evaluation: same bytes for a seed, nothing of a nominal length
+is cut, and replies score as RULER scores them, beside its own functions where RULER_ROOT names a checkout."""
 
 import ast
 import importlib.util
@@ -8,9 +8,7 @@ import random
 import re
 
 import pytest
-import yaml
 
-from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.data.ruler.tasks import TASKS as MADE
 from mem_agent.evaluation.make_ruler import main
 from mem_agent.evaluation.questions import load_questions
@@ -30,7 +28,7 @@ FILES = tuple(f"{task}_{LENGTH}" for task in TASKS)
 def made(tmp_path_factory):
     """A folder with a file of every task, and a model whose tokenizer counted them."""
     folder = tmp_path_factory.mktemp("ruler")
-    rivers = [{"question": f"Which {n}?", "answers": [{"text": f"Po {n}"}, {"text": "The Po"}]} for n in range(SAMPLES)]
+    rivers = [{"question": f"Which {n}?", "answers": [{"text": f"Po {n}"}]} for n in range(SAMPLES)]
     paragraphs = [{"context": "The Po 0, the Po 1 and the Po 2 are long.", "qas": rivers},
                   {"context": "It is cold.", "qas": []}]
     (folder / "squad.json").write_text(json.dumps({"data": [{"title": "Rivers", "paragraphs": paragraphs}]}))
@@ -53,19 +51,6 @@ def entries_of(folder, name):
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
-
-
-def test_what_is_around_a_document_is_part_of_its_length(made, tmp_path):
-    around = {"qa_document": "Read " + "all of it " * 9 + "\n\n{document}\n\nThat was it.",
-              "cwe_document": "Count.\n{document}"}
-    (tmp_path / "w.yaml").write_text(yaml.safe_dump(around))
-    encode_text = Vocabulary(make_tokenizer()).encode_text
-    flags = ("--lengths", "3072", "--samples", 1, "--tasks", "qa_2 cwe", "--wording", tmp_path / "w.yaml")
-    for (entry,) in generate(made, *flags, into=tmp_path)[1].values():
-        assert entry["context"].startswith(("Read all of it", "Count."))
-        shown = sum(len(encode_text(entry[part])) for part in ("example", "context", "input", "answer_prefix"))
-        whole = shown + entry["extra"]["prompt_tokens"] + entry["tokens_to_generate"]
-        assert entry["length_tokens"] - 4 <= whole <= entry["length_tokens"] + 1  # seams are counted as tokens
 
 
 def test_a_sample_depends_on_seed_task_length_and_index_alone(made, tmp_path):
@@ -94,7 +79,7 @@ def test_essays_from_text_and_json_in_which_no_token_is_a_control_token(made, tm
 @pytest.mark.parametrize("flags,told", [
     (("--tasks", "niah"), "--tasks"), (("--tasks", "qa_1"), "--squad"),
     (("--tasks", "vt", "--lengths", "64"), "vt at 64 tokens"), (("--haystack", "absent.txt"), "absent.txt"),
-    (("--tasks", "qa_2", "--lengths", "1024", "--samples", "4"), "lower --samples"), (("--tokenizer", "absent"), "absent"),
+    (("--tasks", "qa_2", "--samples", "4"), "lower --samples"), (("--tokenizer", "absent"), "absent"),
 ])
 def test_an_error_is_one_line_and_leaves_no_file(made, tmp_path, capsys, flags, told):
     code, files = generate(made, "--samples", 1, *flags, into=tmp_path)
@@ -127,7 +112,8 @@ def test_nothing_of_a_nominal_length_is_cut(made, tmp_path):
             row, own = rows[str(entry["index"])], MADE[entry["task"]]
             assert row["counts"]["dropped_tokens"] == 0 and row["failure"] is None
             assert row["counts"]["prompt_tokens"] + own.reply_tokens == entry["length_tokens"]
-            assert 8110 <= entry["length_tokens"] <= LENGTH and (context, question.text) == (entry["context"], entry["input"])
+            assert 8110 <= entry["length_tokens"] <= LENGTH
+            assert (context, question.text) == (entry["context"], entry["input"])
             assert (question.metric, question.tokens_to_generate) == (own.metric, own.reply_tokens)
             assert (question.answer_prefix, question.example) == (entry["answer_prefix"], entry["example"])
     budgets = {request["sampling_params"]["max_tokens"] for request in router.requests} - {1}

@@ -13,15 +13,7 @@ from mem_agent.checkpoints.model_card import card_of_run, read_card, write_card
 from mem_agent.evaluation import card_table
 from mem_agent.evaluation.questions import EvalError
 from mem_agent.evaluation.results import lock_results, read_results, read_rows, write_row
-from mem_agent.evaluation.statistics import (
-    Estimate,
-    compare,
-    expected_best,
-    interval,
-    pass_at,
-    pass_sizes,
-    sign_flip_p,
-)
+from mem_agent.evaluation.statistics import Estimate, compare, expected_best, interval, pass_at, pass_sizes
 from mem_agent.evaluation.summary import answers_of, average, mean_by_question, over_files
 from mem_agent.evaluation.tables import comparison, failures, tables
 from mem_agent.rewards.qa_metrics import MEMAGENT_TASKS, TASKS
@@ -70,10 +62,9 @@ def test_a_folder_is_read_once_with_its_lengths_by_size_within_their_task(tmp_pa
     ([1] * 40, 0.0, "< 0.0001 (10,000 resamples)"),
 ])
 def test_p_is_the_share_of_sign_patterns_that_are_as_far_and_says_where_it_cannot_be_lower(differences, p, text):
-    found = sign_flip_p(np.array(differences, dtype=float), np.random.default_rng(0))
-    assert found == pytest.approx(p, abs=0.006 if len(differences) > 13 else 1e-9)
     second = {question: float(value) for question, value in enumerate(differences)}
-    assert text in ("", compare(dict.fromkeys(second, 0.0), second).p_text)
+    found = compare(dict.fromkeys(second, 0.0), second)
+    assert found.p == pytest.approx(p, abs=0.006 if len(differences) > 13 else 1e-9) and text in ("", found.p_text)
 
 
 def test_95_percent_of_the_intervals_hold_the_truth_and_equal_scores_do_not_pretend_certainty():
@@ -171,7 +162,8 @@ def test_what_is_missing_or_was_not_read_is_in_the_table_and_failures_are_listed
 
 def test_a_questions_lengths_are_averaged_before_anything_is_drawn(tmp_path):
     scores = {"50": {"q1": 1.0, "q2": 1.0}, "200": {"q1": 0.0, "q2": 1.0}}
-    folder = write_files(tmp_path / "r", {name: [plain_row(*one) for one in rows.items()] for name, rows in scores.items()})
+    files = {name: [plain_row(*one) for one in rows.items()] for name, rows in scores.items()}
+    folder = write_files(tmp_path / "r", files)
     found = over_files(mean_by_question(answers_of(read_results([folder]))))
     assert list(found) == [50.0, 100.0]
 
@@ -209,7 +201,8 @@ def test_the_ten_and_the_thirteen_are_averaged_where_all_are_there(tmp_path):
     # 95 - sqrt(10² + 3²) / 2 = 95 - 5.22; 95 + sqrt(6² + 0²) / 2 = 98
     joined = average([Estimate(90.0, 80.0, 96.0, 5), Estimate(100.0, 97.0, 100.0, 7)])
     assert (joined.mean, joined.low, joined.high, joined.n) == (95.0, pytest.approx(89.78, abs=0.01), 98.0, 12)
-    every = {task: number % 10 for number, task in enumerate(TASKS)}  # 0 1 2 3 4 5 6 7 | 8 vt, 9 cwe, 0 fwe, 4 qa_1, 2 qa_2
+    # 0 1 2 3 4 5 6 7 | 8 vt, 9 cwe, 0 fwe, 4 qa_1, 2 qa_2
+    every = {task: number % 10 for number, task in enumerate(TASKS)}
     header, _, text = tables([write_ruler(tmp_path / "r", every | {"qa_1": 4})]).split("\n\n")[2].splitlines()
     names, cells = ([cell.strip() for cell in each.strip("|").split("|")] for each in (header, text))
     found = dict(zip(names, cells, strict=True))
