@@ -8,21 +8,17 @@ from zlib import decompress
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mem_agent.hooks.traces import Trace, TraceDocument, TraceTurn
-from mem_agent.report.viewer.facts import events_of, facts_of, gold_spans, holds
+from mem_agent.report.viewer.facts import events_of, facts_of, gold_spans
 from mem_agent.report.viewer.groups import Sibling, groups_of, log_probs_of
 from mem_agent.report.viewer.page import main as view
 from mem_agent.report.viewer.page import write_viewer
 from mem_agent.report.viewer.show import main as show
-from mem_agent.rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad, sub_em
 from mem_agent.tests.helpers.traces import (
     HOSTILE,
     group_of,
     hostile_group,
-    other_agents,
     write,
     write_small_results,
     write_small_run,
@@ -43,22 +39,8 @@ def test_an_accepted_answer_is_found_where_it_stands(text, gold, found):
     assert [text[start:end] for start, end in gold_spans(text, facts_of([gold]))] == found
 
 
-def test_golds_that_texts_hold_by_chance_are_not_searched_and_equal_ones_are_once():
+def test_golds_that_texts_hold_by_chance_are_not_searched_and_a_fact_is_followed_through_turns():
     assert [fact.text for fact in facts_of(["yes", "No", "", "...", "Ann", "ann!", "the Ann"])] == ["Ann"]
-
-
-TEXTS = st.text(st.sampled_from("ab the.AN\n’ı"), max_size=30)
-
-
-@given(TEXTS, TEXTS)
-def test_facts_stand_where_the_metric_says(text, gold):
-    facts = facts_of([gold])
-    for fact in facts:
-        assert holds(text, fact) == bool(sub_em(text, [gold]))
-    assert facts or normalise_squad(gold) in CLOSED_ANSWERS | {""}
-
-
-def test_a_fact_is_followed_through_turns():
     turns = [("Ann has it", "", "Ann"), ("silver.", "Ann", "Ann silver"), ("Bo sleeps", "Ann silver", "Ann silver"),
              ("Bo wakes", "Ann silver", "Bo"), ("Silver again", "Bo", "Bo")]
     found = [events_of(TraceTurn(kind="memory", memory=after), before, [section], facts_of(["silver"]))
@@ -134,7 +116,6 @@ def test_texts_stand_in_the_page_as_data_alone(tmp_path):
 def told(tmp_path, capsys):
     """``told(command, folder, *arguments)``: exit code, output, and error line."""
     folders = {"run": write_small_run(tmp_path / "run"), "results": write_small_results(tmp_path / "results"),
-               "others": write(tmp_path / "others", "rollout_000012", other_agents()),
                "empty": write(tmp_path / "empty", "rollout_000003", []), "none": tmp_path}
 
     def run(command, folder, *arguments):
@@ -169,24 +150,24 @@ def test_show_lists_the_newest_rollout(told, tmp_path):
         "siblings  0:0.00 1:1.00 2:EngineError"], ["\x1b"]),
     (("results", "--length", "50", "--question", "7", "--sample", "1", "--turn", "5"), [
         "answer     \\boxed{<<silver>>}", "turn 2 enters the memory, turn 5 is in the answer"], ["turn 4 of"]),
-    (("others", "--question", "recalls"), ["recalled   Ann keeps <<argentum>>", "section 3  Bo sleeps.",
-                                           "memory     Ann: [-metal-]{+<<argentum>>+}"], []),
-    (("others", "--question", "asked", "--whole"), ["prompt     What is of <<silver>>?"], []),
-    (("others", "--question", "empty"), ["outcome"], ["turn 1"]),
 ])
 def test_show_prints_a_trajectory_that_a_pipe_can_read(told, arguments, said, unsaid):
     code, out, _ = told(show, *arguments)
     assert code == 0 and [text for text in said if text not in out] == [] == [text for text in unsaid if text in out]
 
 
-def test_an_answer_straight_from_a_long_document_read_what_stands_there(tmp_path, capsys):
-    turn = TraceTurn(kind="final", sections=(0,), reply="\\boxed{tin}", pieces=("\\boxed{tin}",), log_probs=(-0.0004,))
-    trace = Trace(id="1", length="50", question_id="7", golds=("silver",), document="d", turns=(turn,))
+def test_what_was_recalled_and_an_answer_straight_from_a_long_document_are_shown(tmp_path, capsys):
+    turns = (TraceTurn(kind="memory", shown_memory="Ann: tin", recalled="Ann keeps silver", memory="Ann: silver"),
+             TraceTurn(kind="final", sections=(0,), prompt="What is of silver?", reply="\\boxed{tin}"))
+    trace = Trace(id="1", length="50", question_id="7", golds=("silver",), document="d", turns=turns)
     write(tmp_path, "50", [TraceDocument(id="d", sections=(f"{'Bo sleeps. ' * 100}Ann has silver.",)), trace])
     assert show([str(tmp_path), "--question", "7"]) == 0
     out = capsys.readouterr().out
-    assert out.rstrip().endswith("\nsilver: turn 1 read, and not kept") and "lowest 0.00" in out
-    assert "Bo sleeps. Ann has <<silver>>." in out and "characters ..." in out and len(out) < 1000
+    assert "recalled   Ann keeps <<silver>>" in out and "memory     Ann: [-tin-]{+<<silver>>+}" in out
+    assert out.rstrip().endswith("turn 2 read, and not kept") and len(out) < 1000
+    assert "Bo sleeps. Ann has <<silver>>." in out and "characters ..." in out and "What is of" not in out
+    assert show([str(tmp_path), "--question", "7", "--whole"]) == 0
+    assert "prompt     What is of <<silver>>?" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("command", "arguments", "named"), [

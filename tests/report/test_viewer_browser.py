@@ -2,20 +2,14 @@
 
 import pytest
 
-from mem_agent.hooks.traces import Trace, TraceDocument
 from mem_agent.report.viewer.page import write_viewer
-from mem_agent.tests.helpers.traces import HOSTILE, turns_of, write, write_small_results, write_small_run
+from mem_agent.tests.helpers.traces import HOSTILE, write_small_results, write_small_run
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """A run, an evaluation, and one of long documents and 60 turns."""
     root = tmp_path_factory.mktemp("viewer")
-    document = TraceDocument(id="d", sections=tuple(f"{at}: {'Bo sleeps. ' * 400}" for at in range(60)))
-    long = [Trace(id=str(sample), length="6400", question_id="40", group="40", sample=sample, golds=("silver",),
-                  document="d", turns=turns_of(["Ann: metal"] * 60, "silver")) for sample in range(10)]
-    folders = {"run": write_small_run(root / "run"), "results": write_small_results(root / "results"),
-               "long": write(root / "long", "6400", [document, *long])}
+    folders = {"run": write_small_run(root / "run"), "results": write_small_results(root / "results")}
     for folder in folders.values():
         write_viewer(folder, folder / "view.html")
     return {name: folder / "view.html" for name, folder in folders.items()}
@@ -146,17 +140,3 @@ def test_what_a_model_wrote_is_text_and_never_markup(opened, address):
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     page.get_by_role("button", name="Questions").click()
     assert page.locator("a.question").first.is_visible()
-
-
-def test_a_long_trajectory_is_drawn_as_it_is_looked_at(opened):
-    page = opened("long", "#length=6400&question=40&sample=3", (1400, 900), "dark")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 1400 and page.locator(".turn").count() == 61
-    page.locator(".strip .cell", has_text="60").click()
-    page.wait_for_selector("#turn59 h3")
-    assert page.locator("#turn59").evaluate("e => e.getBoundingClientRect().top") < 450
-    assert "characters" in page.locator("#turn59 .gap").first.inner_text()
-    page.locator("#turn59 .more").click()
-    assert page.locator("#turn59 .gap").count() == 0
-    page.keyboard.press("s")
-    page.wait_for_selector(".siblings")
-    assert page.locator(".siblings thead th").count() == 1 + 8  # of 10; the others are a click away
