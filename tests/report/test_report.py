@@ -149,19 +149,16 @@ def test_a_row_has_the_answers_of_every_run_of_the_same_data(tmp_path):
 
 
 def test_pages_of_trajectories_are_written_beside_the_report(tmp_path, capsys):
-    rollouts = "".join(f'{{"rollout":{number},"reward":0.5}}\n' for number in range(2))
-    run, bare = tmp_path / "my <run>", tmp_path / "bare"
-    write_text(run, "metrics.jsonl", rollouts)
-    write_text(bare, "metrics.jsonl", rollouts)
-    write(run, "rollout_000001", [Trace(id="1", rollout=1)])
+    for name in ("my <run>", "bare"):
+        write_text(tmp_path / name, "metrics.jsonl", '{"rollout":0,"reward":0.5}\n{"rollout":1,"reward":0.5}\n')
+    run, bare = write(tmp_path / "my <run>", "rollout_000001", [Trace(id="1", rollout=1)]), tmp_path / "bare"
     assert main([str(run), str(bare), "--viewer"]) == 0
     assert [path.name for path in (run / "report").glob("view*")] == ["view_my-run.html"]
     page = (run / "report" / "index.html").read_text()
     assert '<a href="view_my-run.html">Trajectories of <bdi>my &lt;run&gt;</bdi></a>' in page
     told = capsys.readouterr().out
     assert "mean reward" in told and "nothing was evaluated" in told and 'id="questions"' not in page
-    assert main([str(bare), "--viewer"]) == 1
-    assert "KEEP_TRAJECTORIES" in capsys.readouterr().err
+    assert main([str(bare), "--viewer"]) == 1 and "KEEP_TRAJECTORIES" in capsys.readouterr().err
 
 
 # --- headlines ------------------------------------------------------------------------------------------------------
@@ -232,9 +229,7 @@ def test_folders_of_stages_are_a_report(tmp_path, capsys):
     for root in roots:
         write_scores(root / FILE, sifter_scores(root))
     assert main([*map(str, roots)]) == 0
-    told, page = capsys.readouterr().out, (roots[0] / "report" / "index.html").read_text()
-    for text in (told, page):
-        assert "ranker" in text and "83.3" in text and "NDCG@10" in text and "rows are missing" in text
-        assert "Sessions found, first" in text and "Questions answered, second" in text
-    assert 'id="sifter"' in page and 'id="standing"' not in page
+    for text in (capsys.readouterr().out, (roots[0] / "report" / "index.html").read_text()):
+        for part in ("83.3", "NDCG@10", "rows are missing", "Sessions found, first", "Questions answered, second"):
+            assert part in text
     assert {path.name for path in (roots[0] / "report").iterdir()} == {"index.html", "report.md"}

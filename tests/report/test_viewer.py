@@ -11,7 +11,7 @@ import pytest
 
 from mem_agent.hooks.traces import Trace, TraceDocument, TraceTurn
 from mem_agent.report.viewer.facts import events_of, facts_of, gold_spans
-from mem_agent.report.viewer.groups import Sibling, groups_of, log_probs_of
+from mem_agent.report.viewer.groups import groups_of
 from mem_agent.report.viewer.page import main as view
 from mem_agent.report.viewer.page import write_viewer
 from mem_agent.report.viewer.show import main as show
@@ -59,21 +59,6 @@ def test_groups_are_in_the_order_of_numbers_siblings_of_samples_and_the_later_li
     assert [group.name for group in groups] == ["9", "41", "100"]
     assert groups[1].first.prediction == "later"
     assert [sibling.trace.sample for sibling in groups[1].siblings] == [0, 1, 2]
-
-
-@pytest.mark.parametrize(("pieces", "log_probs", "known"), [
-    (("a", "😀b", ""), (-0.1, -0.25, 0.0), 3), ((), (), 0), (("x",), (-1.0,), 0), (("a", "😀b"), (-0.1, None), 0)])
-def test_tokens_are_shown_where_they_are_the_reply(pieces, log_probs, known):
-    assert len(log_probs_of(TraceTurn(kind="final", reply="a😀b", pieces=pieces, log_probs=log_probs))) == known
-
-
-def test_a_sibling_knows_its_memory_before_a_turn_and_how_good_it_is():
-    turns = (TraceTurn(kind="memory", memory="a"), TraceTurn(kind="memory", memory="b"),
-             TraceTurn(kind="memory", shown_memory="x", memory="c"))
-    trace = Trace(id="1", turns=turns, scores={"medium": 1.0, "strict": 0.0}, accuracy=0.5, reward=0.1)
-    assert [Sibling(trace, None).before(at) for at in range(3)] == ["", "a", "x"]
-    assert Sibling(trace, None).worth == 1.0 and Sibling(replace(trace, scores={}), None).worth == 0.5
-    assert Sibling(replace(trace, scores={}, accuracy=None), None).worth == 0.1
 
 
 # --- the page -------------------------------------------------------------------------------------------------------

@@ -112,24 +112,6 @@ def test_the_list_is_filtered_and_all_texts_are_searched(opened):
     assert texts(page, "a.question .id") == []
 
 
-def test_every_key_does_what_the_list_of_keys_says(opened):
-    page = opened("run", "#rollout=12&question=41")
-    page.keyboard.press("?")
-    assert page.locator("dialog[open] tr").count() == 9
-    page.keyboard.press("Escape")
-    page.wait_for_selector("dialog[open]", state="detached")
-    drawn(page, "question=41")
-    page.locator("#turn1").focus()
-    page.keyboard.press("d")
-    assert page.locator("#turn1 ins").count() == 0 and page.locator("#turn1:focus").count() == 1
-    page.keyboard.press("t")
-    assert page.locator(".token").count() == 0 and page.locator("#shades").count() == 0
-    for key, part in [("n", "question=100"), ("p", "question=41"), ("<", "rollout=0"), (">", "rollout=12"),
-                      ("j", "turn=1"), ("j", "turn=2"), ("k", "turn=1"), ("ArrowLeft", "sample=2")]:
-        page.keyboard.press(key)
-        drawn(page, part)
-
-
 @pytest.mark.parametrize("address", ["#rollout=12&question=666", "#rollout=12&question=666&view=siblings"])
 def test_what_a_model_wrote_is_text_and_never_markup(opened, address):
     page = opened("run", address, (400, 850), "dark")
