@@ -9,6 +9,7 @@ explain. A published accuracy's interval is that of its number of questions, how
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from math import hypot, sqrt
 from pathlib import Path, PurePath
@@ -16,6 +17,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import yaml
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 from ..evaluation.results import Results, length_order, task_and_length
 from ..evaluation.summary import COSTS, TEN, differences, main_metric
@@ -28,6 +31,14 @@ TEXTS = yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text(encoding
 WORDS = frozenset({"run", "model", "checkpoint", "system", "task", "metric", "source", "note", "reading", "file",
                    *SIFTER_WORDS})
 """The columns of words; all others are numbers."""
+
+
+def render(folder: Path, template: str, **values: Any) -> str:
+    """A template of ``folder`` with these values; ``file`` is the text of another file there."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["base64"] = lambda content: b64encode(content).decode()
+    environment.globals |= {"file": lambda name: Markup((folder / name).read_text(encoding="utf-8")), "words": WORDS}
+    return environment.from_string((folder / template).read_text(encoding="utf-8")).render(**values)
 
 
 class Table(NamedTuple):

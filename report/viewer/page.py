@@ -30,7 +30,7 @@ import orjson
 
 from ...system.cli import one_line_errors, run_main
 from ...system.files import write_atomically
-from ..page import render
+from ..tables import render
 from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans
 from .groups import Group, Sibling, files_of, groups_of, log_probs_of
 

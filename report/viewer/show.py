@@ -69,17 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _groups(folder: Path, rollout: int | None, length: str | None) -> list[Group]:
     """Those of one place, read from the files that may hold it."""
     files = files_of(folder)
-    rollouts = [file for file in files if file.stem.startswith("rollout_")]
-    if rollout is not None:
-        likely = [file for file in rollouts if file.stem == f"rollout_{rollout:06d}"]
-    elif length is not None:  # hosts name a file by the rollout, too
-        likely = [file for file in files if file.stem == length] or [file for file in files if file not in rollouts]
-    else:
-        likely = rollouts[-1:] or files
-    groups = [group for file in likely for group in groups_of(file)]
-    groups = [group for group in groups if length in (None, group.place.length)]
-    places = {group.place for group in groups}
-    if not places or (length is None and len(places) > 1):
+    named = length if rollout is None else f"rollout_{rollout:06d}"
+    likely = [file for file in files if file.stem == named or (named is None and file.stem.startswith("rollout_"))]
+    if named is None:
+        likely = likely[-1:]
+    groups = [group for file in likely or files for group in groups_of(file)]  # hosts name any file by the rollout
+    groups = [group for group in groups if length in (None, group.place.length) and rollout in (None, group.place.rollout)]
+    if not groups or (length is None and len({group.place for group in groups}) > 1):
         raise TraceError(f"{folder}: --rollout or --length names one of: {', '.join(file.stem for file in files)}")
     return [group for group in groups if group.place == groups[-1].place]
 
@@ -132,6 +128,7 @@ def _trajectory(group: Group, sibling: Sibling, shown: Sequence[int], whole: boo
 
 
 def _said(turn: TraceTurn) -> Iterator[str]:
+    known = log_probs_of(turn)
     yield turn.kind
     yield from (f"earned {name} {value:.3g}" for name, value in turn.rewards.items() if value is not None)
     if turn.advantage is not None:
@@ -139,7 +136,7 @@ def _said(turn: TraceTurn) -> Iterator[str]:
     if turn.stop != "stop":
         yield f"ended by {turn.stop}"
     yield f"prompt {turn.prompt_tokens} tokens"
-    if known := log_probs_of(turn):
+    if known:
         yield f"reply {len(known)}, log-prob mean {fmean(known):z.2f}, lowest {min(known):z.2f}"
 
 

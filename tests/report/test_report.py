@@ -9,9 +9,8 @@ import pytest
 
 from mem_agent.hooks.traces import Trace, TraceTurn
 from mem_agent.memsifter.table import FILE, sifter_scores, write_scores
-from mem_agent.report.__main__ import main, make_report
 from mem_agent.report.data import evaluations_of, read_material, results_csv
-from mem_agent.report.page import headlines, questions_json, questions_of, warnings
+from mem_agent.report.page import headlines, main, make_report, questions_json, questions_of, warnings
 from mem_agent.report.plots import plots_of
 from mem_agent.report.tables import half_width, tables_of, verdict
 from mem_agent.report.viewer.page import write_viewer

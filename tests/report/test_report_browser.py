@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from mem_agent.memsifter.table import FILE, sifter_scores, write_scores
-from mem_agent.report.__main__ import make_report
+from mem_agent.report.page import make_report
 from mem_agent.report.viewer.page import write_viewer
 from mem_agent.tests.helpers.fake_results import write_run
 from mem_agent.tests.helpers.fake_run import write_training_run
