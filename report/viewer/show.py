@@ -21,8 +21,7 @@ from rich.text import Text
 from ...asking.word_diff import Piece, marked
 from ...hooks.traces import TraceError, TraceTurn
 from ...system.cli import one_line_errors, run_main, whole_number
-from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans
-from .groups import Group, Sibling, files_of, groups_of, log_probs_of
+from .groups import Fact, Group, Sibling, facts_of, files_of, gold_spans, groups_of, log_probs_of
 
 T = TypeVar("T")
 _AROUND = 160
@@ -74,7 +73,8 @@ def _groups(folder: Path, rollout: int | None, length: str | None) -> list[Group
     if named is None:
         likely = likely[-1:]
     groups = [group for file in likely or files for group in groups_of(file)]  # hosts name any file by the rollout
-    groups = [group for group in groups if length in (None, group.place.length) and rollout in (None, group.place.rollout)]
+    groups = [group for group in groups
+              if length in (None, group.place.length) and rollout in (None, group.place.rollout)]
     if not groups or (length is None and len({group.place for group in groups}) > 1):
         raise TraceError(f"{folder}: --rollout or --length names one of: {', '.join(file.stem for file in files)}")
     return [group for group in groups if group.place == groups[-1].place]
@@ -114,7 +114,7 @@ def _trajectory(group: Group, sibling: Sibling, shown: Sequence[int], whole: boo
     facts = facts_of(group.first.golds)
     stories: dict[str, list[str]] = {fact.text: [] for fact in facts}
     for at, turn in enumerate(trace.turns):
-        events = events_of(turn, sibling.before(at), list(sibling.sections(turn).values()), facts)
+        events = sibling.events(at, facts)
         told = {fact.text: _EVENTS[event] for fact, event in zip(facts, events, strict=True) if event in _EVENTS}
         for fact, said in told.items():
             stories[fact].append(f"turn {at + 1} {said}")
@@ -148,8 +148,8 @@ def _parts(sibling: Sibling, at: int, facts: Sequence[Fact], whole: bool) -> Ite
         shown = "".join(pieces if whole else map(_shortened, pieces))
         yield f"section {number + 1}", shown or "(its text was not kept)"
     if turn.kind != "final":
-        changes = changes_of(sibling.before(at), turn.memory, facts)
-        yield "memory", marked([Piece(piece.change, _mark(piece.text, gold)) for piece, gold in changes])
+        pieces = [Piece(piece.change, _mark(piece.text, gold)) for piece, gold in sibling.changes(at, facts)]
+        yield "memory", marked(pieces)
     texts = {"recalled": turn.recalled, "answer" if turn.kind == "final" else "reply": turn.reply,
              "prompt": turn.prompt if whole else ""}
     for label, text in texts.items():
@@ -157,7 +157,7 @@ def _parts(sibling: Sibling, at: int, facts: Sequence[Fact], whole: bool) -> Ite
             yield label, _mark(text, gold_spans(text, facts))
 
 
-def _mark(text: str, gold: Sequence[Span]) -> str:
+def _mark(text: str, gold: Sequence[tuple[int, int]]) -> str:
     for start, end in reversed(gold):
         text = f"{text[:start]}<<{text[start:end]}>>{text[end:]}"
     return text

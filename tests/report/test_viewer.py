@@ -10,8 +10,7 @@ import orjson
 import pytest
 
 from mem_agent.hooks.traces import Trace, TraceDocument, TraceTurn
-from mem_agent.report.viewer.facts import events_of, facts_of, gold_spans
-from mem_agent.report.viewer.groups import groups_of
+from mem_agent.report.viewer.groups import Sibling, facts_of, gold_spans, groups_of
 from mem_agent.report.viewer.page import main as view
 from mem_agent.report.viewer.page import write_viewer
 from mem_agent.report.viewer.show import main as show
@@ -41,10 +40,11 @@ def test_an_accepted_answer_is_found_where_it_stands(text, gold, found):
 
 def test_golds_that_texts_hold_by_chance_are_not_searched_and_a_fact_is_followed_through_turns():
     assert [fact.text for fact in facts_of(["yes", "No", "", "...", "Ann", "ann!", "the Ann"])] == ["Ann"]
-    turns = [("Ann has it", "", "Ann"), ("silver.", "Ann", "Ann silver"), ("Bo sleeps", "Ann silver", "Ann silver"),
-             ("Bo wakes", "Ann silver", "Bo"), ("Silver again", "Bo", "Bo")]
-    found = [events_of(TraceTurn(kind="memory", memory=after), before, [section], facts_of(["silver"]))
-             for section, before, after in turns]
+    sections = ("Ann has it", "silver.", "Bo sleeps", "Bo wakes", "Silver again")
+    turns = [TraceTurn(kind="memory", sections=(at,), memory=memory)
+             for at, memory in enumerate(("Ann", "Ann silver", "Ann silver", "Bo", "Bo"))]
+    sibling = Sibling(Trace(id="1", turns=turns), TraceDocument(id="d", sections=sections))
+    found = [sibling.events(at, facts_of(["silver"])) for at in range(5)]
     assert found == [[""], ["entered"], ["held"], ["lost"], ["passed"]]
 
 
