@@ -39,7 +39,6 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -50,13 +49,11 @@ from .agents import agent_class
 from .agents.records import Outcome
 from .checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_engine_length
 from .config import Config, ConfigError
-from .evaluation.baselines import OnePromptMode
+from .evaluation.baselines import one_prompt
 from .evaluation.endpoint import Api, EvalEndpoint, connect
-from .evaluation.jobs import Job, KeptTrajectories, missing_jobs
-from .evaluation.questions import EvalError, EvalQuestion, as_asked
-from .evaluation.results import METRICS, Row, lock_results, read_results, write_row
-from .evaluation.summary import summary_of
-from .evaluation.tables import comparison, failures, tables
+from .evaluation.questions import EvalQuestion, Job, KeptTrajectories, as_asked, missing_jobs
+from .evaluation.results import METRICS, EvalError, Row, lock_results, read_results, write_row
+from .evaluation.summary import comparison, failures, summary_of, tables
 from .hooks.host import embedded_args, evaluation_sampling
 from .hooks.reader import row_of, task_of
 from .hooks.rewards import check_plugins
@@ -111,7 +108,7 @@ async def evaluate(
         config = config.replace(engine_max_len=endpoint.max_tokens)
     with lock_results(output):
         jobs = missing_jobs(config, model, output, endpoint.api, endpoint.model, weights)
-        ask, waiting = _ask(embedded_args(config, endpoint), endpoint), iter(jobs)
+        ask, waiting = _ask(config, endpoint), iter(jobs)
         kept = KeptTrajectories(output, endpoint.vocabulary, config, kept_bytes)
         with tqdm(total=len(jobs), unit="answer", disable=quiet or None, smoothing=0.05) as bar:
 
@@ -138,9 +135,10 @@ def missing_answers(config: Config, model: Path, output: Path) -> int:
         return len(missing_jobs(config, model, output, Api.GENERATE, "", ""))
 
 
-def _ask(args: SimpleNamespace, endpoint: EvalEndpoint) -> Ask:
-    if args.mem_agent.eval_mode != "recurrent":
-        return OnePromptMode(args, endpoint)
+def _ask(config: Config, endpoint: EvalEndpoint) -> Ask:
+    if config.eval_mode != "recurrent":
+        return one_prompt(config, endpoint)
+    args = embedded_args(config, endpoint)
 
     async def recurrent(question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Sample:
         sample = Sample(prompt=question.prompt, metadata=question.metadata | {"context": question.example + context})
@@ -172,8 +170,8 @@ async def _row(job: Job, ask: Ask, config: Config, endpoint: EvalEndpoint, kept:
         "pred": prediction, "headline": task.headline, "outcome": outcome, "failure": failure,
         "failure_message": message, "counts": record.counts,
         "memories": [{"tokens": memory.tokens, "gold": memory.gold} for memory in record.memories],
-        "seconds": round(time.monotonic() - began, 3), **{name: scores.pop(name) for name in METRICS if name in scores},
-        "scores": scores,
+        "seconds": round(time.monotonic() - began, 3),
+        **{name: scores.pop(name) for name in METRICS if name in scores}, "scores": scores,
     }
     await kept.write(sample, record, row)
     return row

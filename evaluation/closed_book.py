@@ -38,8 +38,7 @@ from ..system.cli import one_line_errors, positive_number, run_main, run_stoppab
 from ..system.concurrency import gather_or_cancel
 from ..system.files import append_whole, folder_lock, write_atomically
 from ..system.server_url import key_from
-from .questions import EvalError
-from .results import cut_half_line
+from .results import EvalError, cut_half_line
 
 INSTRUCTION = "\n\nAnswer from what you know, and put only the answer into \\boxed{}."
 TEMPERATURE, TOP_P, SEED, CONCURRENCY = 1.0, 0.7, 42, 64

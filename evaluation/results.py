@@ -21,23 +21,27 @@ other tasks stand in ``scores``, by name, and ``headline`` says which of all sco
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 
+from ..system.errors import MemAgentError
 from ..system.files import append_whole, folder_lock, write_atomically
-from .questions import EvalError
 
 METRICS = ("sub_em", "em", "f1", "sub_em_legacy", "ruler")
 """Scores that stand in a row itself, in the order in which they are shown."""
 _RUN = "run.json"
 Row = Mapping[str, Any]
+
+
+class EvalError(MemAgentError):
+    """Evaluation cannot go on: bad data, an endpoint that does not answer, or results of another run in the way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +98,12 @@ def read_results(folders: Sequence[Path]) -> list[Results]:
 
 def labels_of(folders: Sequence[Path]) -> list[str]:
     """Names of the folders, with as many parents as it takes to tell them apart."""
-    labels = [folder.name for folder in folders]
-    for depth in range(2, max((len(folder.parts) for folder in folders), default=0) + 1):
-        count = Counter(labels)
-        labels = ["/".join(folder.parts[-depth:]) if count[label] > 1 else label
-                  for folder, label in zip(folders, labels, strict=True)]
-    return labels
+    named = defaultdict(list)
+    for folder in folders:
+        named[folder.name].append(folder)
+    return [folder.name if named[folder.name] == [folder]
+            else os.path.relpath(folder, os.path.commonpath([one.parent for one in named[folder.name]]))
+            for folder in folders]
 
 
 def length_order(length: str) -> tuple[float, str]:
@@ -163,6 +167,20 @@ def lock_results(output: Path) -> Iterator[None]:
 
 
 def write_run(output: Path, run: Run) -> None:
+    """With the lengths and samples that ``output`` has already. Raises EvalError where it holds rows of something
+    else."""
+    if has_run(output):
+        known = read_run(output)
+        found = [f"{name.upper()} was {known.settings.get(name)!r}, is {value!r}"[:80]
+                 for name, value in run.settings.items() if known.settings.get(name) != value]
+        found += ["another model"] * ((known.model, known.weights) != (run.model, run.weights))
+        found += [f"another eval_{length}.json" for length, digest in run.data.items()
+                  if known.data.get(length, digest) != digest]
+        if found:
+            raise EvalError(f"{output} holds other results ({'; '.join(found[-3:])}); set another SAVE_FILE (of a "
+                            "training run: SAVE_PATH), or remove it")
+        run = replace(run, samples=max(known.samples, run.samples), data={**known.data, **run.data},
+                      questions={**known.questions, **run.questions})
     write_atomically(output / _RUN, orjson.dumps(asdict(run), option=orjson.OPT_INDENT_2))
 
 

@@ -31,8 +31,7 @@ from ..data.rows import DataError
 from ..data.training_file import DataSource, row_slice, without_slice
 from ..eval_ruler_hqa import BUSY_ENGINE_S, EvalError, evaluate, missing_answers, while_alive
 from ..evaluation.results import has_run, read_run
-from ..evaluation.summary import cells_of
-from ..evaluation.tables import failures, tables
+from ..evaluation.summary import cells_of, failures, tables
 from ..hooks.host import embedded_args, evaluation_sampling
 from ..hooks.metrics import rollout_metrics
 from ..hooks.reader import without_document

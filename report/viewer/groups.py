@@ -78,8 +78,8 @@ class Sibling(NamedTuple):
         return turns[at].shown_memory or (turns[at - 1].memory if at else "")
 
     def events(self, at: int, facts: Sequence[Fact]) -> list[str]:
-        """What became of each fact in a turn: entered, held, lost, passed (read, and not kept), or "" for nothing; in a
-        final turn answered or passed."""
+        """What became of each fact in a turn: entered, held, lost, passed (read, and not kept), or "" for nothing; in
+        a final turn answered or passed."""
         turn, before, events = self.trace.turns[at], self.before(at), []
         final, sections = turn.kind == "final", [*self.sections(turn).values()]
         for fact in facts:

@@ -148,8 +148,8 @@ def _parts(sibling: Sibling, at: int, facts: Sequence[Fact], whole: bool) -> Ite
         shown = "".join(pieces if whole else map(_shortened, pieces))
         yield f"section {number + 1}", shown or "(its text was not kept)"
     if turn.kind != "final":
-        pieces = [Piece(piece.change, _mark(piece.text, gold)) for piece, gold in sibling.changes(at, facts)]
-        yield "memory", marked(pieces)
+        changes = sibling.changes(at, facts)
+        yield "memory", marked([Piece(piece.change, _mark(piece.text, gold)) for piece, gold in changes])
     texts = {"recalled": turn.recalled, "answer" if turn.kind == "final" else "reply": turn.reply,
              "prompt": turn.prompt if whole else ""}
     for label, text in texts.items():

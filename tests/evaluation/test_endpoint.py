@@ -10,8 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.config import Config, ConfigError
 from mem_agent.evaluation.endpoint import Frame, connect
-from mem_agent.evaluation.questions import EvalError
-from mem_agent.evaluation.results import read_rows, read_run
+from mem_agent.evaluation.results import EvalError, read_rows, read_run
 from mem_agent.tests.helpers.evaluations import CONFIG, RED, counted, encode, evaluate, write_data
 from mem_agent.tests.helpers.fake_chat import Raw
 from mem_agent.tests.helpers.fake_router import FakeRouter, chat_message, completion, running_beside

@@ -12,9 +12,8 @@ from unittest.mock import AsyncMock
 import pytest
 
 from mem_agent import eval_ruler_hqa as ev
-from mem_agent.evaluation.questions import EvalError
-from mem_agent.evaluation.results import read_rows, read_run
-from mem_agent.evaluation.tables import failures, tables
+from mem_agent.evaluation.results import EvalError, read_rows, read_run
+from mem_agent.evaluation.summary import failures, tables
 from mem_agent.hooks.traces import Trace, read_traces, trace_files
 from mem_agent.tests.helpers.evaluations import RED, counted, encode, evaluate, turns_asked, write_data
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside

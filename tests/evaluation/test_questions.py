@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from mem_agent.evaluation.questions import EvalError, load_questions
+from mem_agent.evaluation.questions import load_questions
+from mem_agent.evaluation.results import EvalError
 
 WHOLE = {"context": "c", "input": "q", "answers": ["a"], "index": 1}
 

@@ -11,11 +11,17 @@ import yaml
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.checkpoints.model_card import card_of_run, read_card, write_card
 from mem_agent.evaluation import card_table
-from mem_agent.evaluation.questions import EvalError
-from mem_agent.evaluation.results import lock_results, read_results, read_rows, write_row
+from mem_agent.evaluation.results import EvalError, lock_results, read_results, read_rows, write_row
 from mem_agent.evaluation.statistics import Estimate, compare, expected_best, interval, pass_at, pass_sizes
-from mem_agent.evaluation.summary import answers_of, average, mean_by_question, over_files
-from mem_agent.evaluation.tables import comparison, failures, tables
+from mem_agent.evaluation.summary import (
+    answers_of,
+    average,
+    comparison,
+    failures,
+    mean_by_question,
+    over_files,
+    tables,
+)
 from mem_agent.rewards.qa_metrics import MEMAGENT_TASKS, TASKS
 from mem_agent.tests.helpers.evaluations import numbers_of
 from mem_agent.tests.helpers.fake_results import plain_row, write_files, write_folder
