@@ -110,10 +110,9 @@ def test_rulers_average_stands_beside_what_is_published_of_it(tmp_path):
     assert "| MemAgent-14B, RL (v1) (published) | 97.5 |" in text
 
 
-@pytest.mark.parametrize(("mine", "half", "expected"), [
-    (100.0, 3.0, "above"), (0.0, 3.0, "below"), (85.0, 7.0, "level")])
-def test_standing_is_level_unless_both_intervals_leave_room(mine, half, expected):
-    assert half_width(80.0) == pytest.approx(6.93, abs=0.01) and verdict(mine, half, 81.25) == expected
+def test_standing_is_level_unless_both_intervals_leave_room():
+    assert half_width(80.0) == pytest.approx(6.93, abs=0.01)
+    assert [verdict(mine, 7.0, 81.25) for mine in (100.0, 0.0, 85.0)] == ["above", "below", "level"]
 
 
 def write_text(path, name, text):
@@ -210,12 +209,11 @@ def test_evaluations_belong_to_the_run_of_their_model(tmp_path):
 # --- plots ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("runs", "lengths"), [(1, ["50"]), (12, ["50", "100"]), (2, [f"l{n}" for n in range(40)])])
-def test_any_number_of_runs_and_lengths_has_a_drawing(tmp_path, runs, lengths):
+def test_many_runs_and_lengths_have_a_drawing(tmp_path):
     """Of names that TeX would choke on; a drawing's comments hold names as they are."""
     material = read_material([folder(tmp_path / "a", [row("a")])])
     line = material.frame[material.frame["metric"] == "sub_em"]
-    lines = [line.assign(run=f"$\\frac{{x {run}", length=length) for run in range(runs) for length in lengths]
+    lines = [line.assign(run=f"$\\frac{{x {run}", length=f"l{length}") for run in range(12) for length in range(40)]
     (drawn,) = plots_of(material._replace(frame=pd.concat(lines)))
     assert drawn.svg.startswith(b"<?xml") and b"<!--" not in drawn.svg and drawn.png.startswith(b"\x89PNG")
 

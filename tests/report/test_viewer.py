@@ -14,14 +14,7 @@ from mem_agent.report.viewer.groups import Sibling, facts_of, gold_spans, groups
 from mem_agent.report.viewer.page import main as view
 from mem_agent.report.viewer.page import write_viewer
 from mem_agent.report.viewer.show import main as show
-from mem_agent.tests.helpers.traces import (
-    HOSTILE,
-    group_of,
-    hostile_group,
-    write,
-    write_small_results,
-    write_small_run,
-)
+from mem_agent.tests.helpers.traces import group_of, write, write_small_results, write_small_run
 
 # --- facts ----------------------------------------------------------------------------------------------------------
 
@@ -68,8 +61,7 @@ def parts_of(folder):
     write_viewer(folder, folder / "view.html")
     page = (folder / "view.html").read_text()
     found = re.findall(r'<script type="text/plain" id="(\w+)">([\w+/=]*)</script>', page)
-    index, *parts = [orjson.loads(decompress(b64decode(content))) for _, content in found]
-    return index, parts, page
+    return [orjson.loads(decompress(b64decode(content))) for _, content in found]
 
 
 def test_what_the_page_draws_is_computed_for_it(tmp_path):
@@ -78,20 +70,13 @@ def test_what_the_page_draws_is_computed_for_it(tmp_path):
     fields = {"group": "g", "golds": ("silver",), "document": "d", "turns": (turn,)}
     siblings = [Trace(id=str(at), sample=at, **fields) for at in (0, 1)]
     write(tmp_path, "50", [TraceDocument(id="d", sections=("Silver is rare.",)), *siblings])
-    _, (group,), _ = parts_of(tmp_path)
+    _, group = parts_of(tmp_path)
     first, (drawn,) = (sibling["turns"] for sibling in group["siblings"])
     assert first == [drawn] and [text for text, _ in group["strings"]].count("Silver is rare.") == 1
     assert group["strings"][drawn["memory"]] == ["😀 silver", [3, 9]]
     assert [(at, group["strings"][text]) for at, text in drawn["sections"]] == [(0, ["Silver is rare.", [0, 6]])]
     assert drawn["changes"] == [["same", "😀 ", []], ["removed", "tin", []], ["added", "silver", [0, 6]]]
     assert drawn["events"] == ["entered"] and drawn["tokens"] == [[3, 6], [10, 25]]
-
-
-def test_texts_stand_in_the_page_as_data_alone(tmp_path):
-    index, (part,), page = parts_of(write(tmp_path / "<script>run", "rollout_000012", hostile_group()))
-    assert index["groups"][0]["question"] == HOSTILE and HOSTILE in [text for text, _ in part["strings"]]
-    assert "onerror" not in page and "<script>run" not in page and page.count("<script>") == 1
-    assert "content=\"default-src 'none';" in page and "http" not in page.replace("http-equiv", "")
 
 
 # --- the commands ---------------------------------------------------------------------------------------------------
@@ -113,8 +98,7 @@ def told(tmp_path, capsys):
 
 def test_view_writes_beside_the_trajectories_or_where_it_is_told(told, tmp_path):
     assert told(view, "results") == (0, f"{tmp_path / 'results' / 'view.html'}\n", "")
-    assert told(view, "results", "--output", str(tmp_path / "new" / "x.html"))[0] == 0
-    assert (tmp_path / "results" / "view.html").read_bytes() == (tmp_path / "new" / "x.html").read_bytes()
+    assert told(view, "results", "--output", str(tmp_path / "x.html"))[0] == 0 and (tmp_path / "x.html").is_file()
 
 
 def test_show_lists_the_newest_rollout(told, tmp_path):

