@@ -99,7 +99,7 @@ def one_prompt(config: Config, endpoint: EvalEndpoint) -> Callable[[EvalQuestion
         client = client_for(endpoint, config.mem_concurrency)
         with client.trajectory(f"document-{question.id}", config.eval_samples) as session:
             trajectory = await run_trajectory(
-                agent, replace(asked, document=document), lambda requests, number: session.sample(requests, number, how))
+                agent, replace(asked, document=document), lambda requests, n: session.sample(requests, n, how))
         return replace(trajectory, counts=trajectory.counts | counts)
 
     async def ask(question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Sample:

@@ -1,5 +1,5 @@
-"""What the rows of runs say, in one long frame from which every table, plot and file is made; the difference of two runs,
-question by question; and RULER's averages.
+"""What the rows of runs say, in one long frame from which every table, plot and file is made; the difference of two
+runs, question by question; and RULER's averages.
 
 The frame has one line for each number, with its 95% interval; ``main`` marks the score that a file is judged by::
 
@@ -99,7 +99,8 @@ def _numbers(rows: Sequence[Row], asked: int) -> Iterator[tuple[str, str, Estima
         "score", rows, lambda row: {name: 100 * scores_of(row)[name] for name in metrics}, RESAMPLES, full=100.0)
     yield from _estimates(
         "cost", ended, lambda row: dict.fromkeys(COSTS) | row["counts"] | {"seconds": row["seconds"]})
-    yield from _of_several(rows, main_metric(metrics))
+    if judged_by := main_metric(metrics):
+        yield from _of_several(rows, judged_by)
     yield from _estimates("turn", ended, lambda row: _by_range(row, "tokens", "memory_tokens", 1))
     yield from _estimates("turn", ended, lambda row: _by_range(row, "gold", "gold_in_memory", 100))
 
@@ -133,12 +134,12 @@ def _by_range(row: Row, of: str, called: str, unit: float) -> dict[str, float]:
     return {turns: unit * fmean(numbers) for turns, numbers in found.items()}
 
 
-def _of_several(rows: Sequence[Row], metric: str | None) -> Iterator[tuple[str, str, Estimate]]:
+def _of_several(rows: Sequence[Row], metric: str) -> Iterator[tuple[str, str, Estimate]]:
     answers: dict[str, list[float]] = defaultdict(list)
-    for row in rows if metric else ():
+    for row in rows:
         answers[row["_id"]].append(scores_of(row)[metric])
     sizes = [len(scores) for scores in answers.values()]
-    if max(sizes, default=1) == 1:
+    if max(sizes) == 1:
         return
     if {score for scores in answers.values() for score in scores} <= {0.0, 1.0}:
         for k in pass_sizes(min(sizes)):
@@ -154,7 +155,8 @@ def shared_metrics(rows: Sequence[Row]) -> list[str]:
     """The scores that all rows have, the one that the task is judged by first."""
     headlines = {row.get("headline", "") for row in rows} - {""}
     scores = [scores_of(row) for row in rows]
-    names = dict.fromkeys((*(headlines if len(headlines) == 1 else ()), *METRICS, *(n for each in scores for n in each)))
+    first = headlines if len(headlines) == 1 else ()
+    names = dict.fromkeys((*first, *METRICS, *(name for each in scores for name in each)))
     return [name for name in names if scores and all(name in each for each in scores)]
 
 
@@ -201,8 +203,8 @@ def over_files(percents: Any) -> Any:
 
 
 def differences(answers: pd.DataFrame, base: str, run: str, by: Sequence[str]) -> list[Difference]:
-    """``run`` minus ``base`` for each of ``by``: ["metric"] takes all files of a metric at once, ["metric", "file"] one
-    by one; empty where they have no answer to the same data."""
+    """``run`` minus ``base`` for each of ``by``: ["metric"] takes all files of a metric at once, ["metric", "file"]
+    one by one; empty where they have no answer to the same data."""
     pairs = mean_by_question(answers).unstack("run", sort=False)[[base, run]].set_axis(["first", "second"], axis=1)
     found = []
     for _, part in pairs.groupby(level=list(by), sort=False):
@@ -224,7 +226,8 @@ def averages_of(summary: pd.DataFrame) -> pd.DataFrame:
     lines = []
     ruler = summary[summary["task"].isin(TASKS) & (summary["family"] == "score")]
     for (run, length), part in ruler.groupby(["run", "length"], sort=False):
-        known = {(line.task, line.metric): Estimate(line.mean, line.low, line.high, line.n) for line in part.itertuples()}
+        estimates = [Estimate(line.mean, line.low, line.high, line.n) for line in part.itertuples()]
+        known = dict(zip(zip(part["task"], part["metric"], strict=True), estimates, strict=True))
         scores = {task: known[task, "ruler"] for task in TASKS if (task, "ruler") in known}
         found = dict(scores)
         for name, tasks in ((TEN, MEMAGENT_TASKS), (THIRTEEN, TASKS)):
@@ -232,7 +235,7 @@ def averages_of(summary: pd.DataFrame) -> pd.DataFrame:
                 found[name] = average([scores[task] for task in tasks])
         if ("qa_1", FIRST_GOLD) in known:
             found[QA_1] = known["qa_1", FIRST_GOLD]
-        lines += [(run, "", RULER, length, "", "average", name, False, each.mean, each.low, each.high, each.n)
+        lines += [(run, "", RULER, length, "", "average", name, name == TEN, each.mean, each.low, each.high, each.n)
                   for name, each in found.items() if len(scores) > 1]
     return pd.DataFrame(lines, columns=COLUMNS)
 
@@ -284,7 +287,7 @@ def _table(lines: Iterable[tuple[str, str, Columns]]) -> str:
 def _accuracy(lines: Lines, main: Any) -> Columns:
     not_read, passes = lines.get("not_read"), _family(lines, "pass")
     columns = {
-        **{name: int(lines[count].mean) for name, count in (("n", "rows"), ("failed", "failed"), ("missing", "missing"))},
+        "n": int(lines["rows"].mean), "failed": int(lines["failed"].mean), "missing": int(lines["missing"].mean),
         "not read": f"{not_read.mean:.1f}%" if not_read else "-", "accuracy": _mean(main), _RANGE: _range(main),
         **{name: _mean(lines.get(name)) for name in ("em", "f1", "sub_em_legacy")},
     }

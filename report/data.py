@@ -175,10 +175,9 @@ def frame_of(summary: pd.DataFrame) -> pd.DataFrame:
     """The summary of evaluations with RULER's averages; then published systems, with a note, and whether a plot has
     them (``drawn``)."""
     ours = pd.concat([summary, averages_of(summary)], ignore_index=True)
-    ours = ours.assign(kind="run", source="", task=ours["task"].map(task_name))
+    ours = ours.assign(kind="run", source="", task=ours["task"].map(task_name), drawn=False)
     frame = pd.concat([ours, pd.DataFrame(_published(ours))], ignore_index=True)
-    frame["drawn"] = frame["drawn"].eq(True) if "drawn" in frame else False
-    return frame.assign(text=[shown(line) for line in frame.itertuples()])
+    return frame.assign(text=[shown(line) for line in frame.itertuples()], main=frame["main"].eq(True))
 
 
 def _published(ours: pd.DataFrame) -> Iterator[dict[str, Any]]:

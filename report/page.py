@@ -74,8 +74,9 @@ def make_report(folders: Sequence[Path], output: Path, viewer: bool = False) -> 
     files["index.html"] = render(
         Path(__file__).parent, "page.html.jinja", title=title, headlines=said, warnings=warned, tables=tables,
         plots={plot.name: plot for plot in plots}, training=[(run.label, viewers.get(run.folder)) for run in trained],
-        provenance=[(run, *model_of(run), _texts(run.run.settings)) for run in results], files=list(asked["file"].unique()),
-        questions=questions_json(asked, results, viewers), linked=any(run.folder in viewers for run in results),
+        provenance=[(run, *model_of(run), _texts(run.run.settings)) for run in results],
+        files=list(asked["file"].unique()), questions=questions_json(asked, results, viewers),
+        linked=any(run.folder in viewers for run in results),
         caveats=caveats,
     ).encode()
     begin = "\n".join([f"# {title}", *(f"\n**{one.number}** {one.sentence}" for one in said), "",
@@ -104,7 +105,8 @@ def _viewers(labels: Mapping[Path, str], output: Path, *, write: bool) -> dict[P
 
 
 def _texts(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(name, value if isinstance(value, str) else orjson.dumps(value).decode()) for name, value in settings.items()]
+    return [(name, value if isinstance(value, str) else orjson.dumps(value).decode())
+            for name, value in settings.items()]
 
 
 # --- in words -------------------------------------------------------------------------------------------------------

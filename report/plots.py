@@ -30,7 +30,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..evaluation.results import length_order
 from .data import Material, TrainingRun
-from .tables import TEXTS, headline_metric, shorten
+from .tables import TEXTS, shorten
 
 # Okabe and Ito's palette, told apart by colour-blind readers; its yellow is too pale for a line on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -57,10 +57,9 @@ def plots_of(material: Material) -> list[Plot]:
     runs = list(frame.loc[frame["kind"] == "run", "run"].unique())
     panels = []
     for _, part in frame[frame["family"] != "average"].groupby("task", sort=False):
-        if metric := headline_metric(part):
-            panels.append(_by_length(part[part["kind"] == "run"], metric, runs))
+        panels += [_by_length(part[part["main"]], runs)] if part["main"].any() else []
         if part["drawn"].any():
-            panels.append(_by_length(part, part.loc[part["drawn"], "metric"].iloc[-1], runs))
+            panels.append(_by_length(part[part["metric"] == part.loc[part["drawn"], "metric"].iloc[-1]], runs))
     window = max(map(_window, trained), default=1)
     accuracy = [partial(_accuracy, trained, points)] if len(points) or "accuracy" in known else []
     curves = [partial(_curves, trained, name) for name in TEXTS["curves"] if name in known]
@@ -105,9 +104,9 @@ def _errors(part: pd.DataFrame) -> np.ndarray:
     return np.clip([part["mean"] - part["low"], part["high"] - part["mean"]], 0, None)
 
 
-def _by_length(part: pd.DataFrame, metric: str, runs: Sequence[str]) -> Draw:
+def _by_length(part: pd.DataFrame, runs: Sequence[str]) -> Draw:
     """One task's metric in percent: a line for each run, and for each published system that is drawn."""
-    part = part[part["metric"] == metric]
+    task, metric = part[["task", "metric"]].iloc[0]
     ours, published = part[part["kind"] == "run"], part[part["drawn"]]
     lengths = sorted(ours["length"].unique(), key=length_order)
     places, step = {length: at for at, length in enumerate(lengths)}, ceil(len(lengths) / 16)
@@ -124,7 +123,7 @@ def _by_length(part: pd.DataFrame, metric: str, runs: Sequence[str]) -> Draw:
             axis.plot(known["length"].map(places), known["mean"], label=system, color=_GREYS[number % 5],
                       marker="DvPX*"[number % 5], linestyle="--", linewidth=1.4, markersize=5, zorder=1)
         axis.set_xticks(range(0, len(lengths), step), [shorten(length, 12) for length in lengths[::step]])
-        axis.set(title=shorten(part["task"].iloc[0], 30), xlabel="length", ylabel=f"{metric}, percent", ylim=(-3, 103))
+        axis.set(title=shorten(task, 30), xlabel="length", ylabel=f"{metric}, percent", ylim=(-3, 103))
 
     return draw
 

@@ -21,7 +21,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from ..evaluation.results import Results, length_order, task_and_length
-from ..evaluation.summary import COSTS, TEN, differences, main_metric
+from ..evaluation.summary import COSTS, differences
 from ..memsifter.table import WORDS as SIFTER_WORDS
 from ..memsifter.table import SifterScores, table_of
 from ..system.text import markdown_cell, markdown_table
@@ -75,12 +75,6 @@ def shorten(name: str, most: int = 60) -> str:
     return name if len(name) <= most else f"{name[: most // 2]}…{name[-most // 2 + 1 :]}"
 
 
-def headline_metric(part: pd.DataFrame) -> str | None:
-    """The metric that the task of these lines is judged by; None without a score."""
-    own = part[part["kind"] == "run"]
-    return TEN if TEN in set(own["metric"]) else main_metric(own.loc[own["family"] == "score", "metric"])
-
-
 def tables_of(material: Material) -> dict[str, list[Table]]:
     """By section of the page."""
     runs = material.frame[material.frame["kind"] == "run"]
@@ -91,13 +85,14 @@ def tables_of(material: Material) -> dict[str, list[Table]]:
     plain = {name: pivot(name, part) for name, part in parts.items()}
     standing, published = headline_table(material), list[Table]()
     for _, part in material.frame.groupby("task", sort=False):
-        plain["average"] += accuracy_table(part[part["kind"] == "run"], headline_metric(part))
+        part = part[part["length"].isin(part.loc[part["kind"] == "run", "length"])]
+        plain["average"] += accuracy_table(part[part["main"]])
         beside = part[(part["kind"] == "published") & (part["family"] == "score")]
         if len(beside):
             dataset, metric = beside[["data", "metric"]].iloc[0]
-            rows = standing_rows(part[part["metric"] == metric])
-            standing += table("standing", rows, dataset=dataset, metric=metric)
-            published += accuracy_table(part, metric)
+            part = part[part["metric"] == metric]
+            standing += table("standing", standing_rows(part), dataset=dataset, metric=metric)
+            published += accuracy_table(part)
             sources = beside.rename(columns={"run": "system"})[["system", "source", "note"]].drop_duplicates()
             published += table("sources", sources, dataset=dataset)
     return {
@@ -129,7 +124,7 @@ def headline_table(material: Material) -> list[Table]:
     models = {result.label: model_of(result) for result in material.results}
     runs, rows = material.frame[material.frame["kind"] == "run"], []
     for (run, task), part in runs.groupby(["run", "task"], sort=False):
-        scores = part[part["metric"] == headline_metric(part)]
+        scores = part[part["main"]]
         if scores.empty:
             continue
         counts = part[part["family"] == "count"].groupby("metric")["mean"]
@@ -144,12 +139,12 @@ def headline_table(material: Material) -> list[Table]:
     return table("runs", rows)
 
 
-def accuracy_table(part: pd.DataFrame, metric: str | None) -> list[Table]:
-    """Of one task: a row for each run, and below them for each published system; a column per length of ours."""
-    part = part[(part["metric"] == metric) & part["length"].isin(part.loc[part["kind"] == "run", "length"])]
+def accuracy_table(part: pd.DataFrame) -> list[Table]:
+    """Of one task's metric: a row for each run, and below them for each published system; a column per length of
+    ours."""
     part = part.sort_values("length", key=lambda lengths: lengths.map(length_order), kind="stable")
     part = part.sort_values("kind", ascending=False, kind="stable").rename(columns={"run": "system"})
-    return pivot("accuracy", part, ["system"], "length", task=part["task"].max(), metric=str(metric))
+    return pivot("accuracy", part, ["system"], "length", task=part["task"].max(), metric=part["metric"].max())
 
 
 def standing_rows(part: pd.DataFrame) -> list[dict[str, str]]:

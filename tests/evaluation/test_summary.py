@@ -13,15 +13,7 @@ from mem_agent.checkpoints.model_card import card_of_run, read_card, write_card
 from mem_agent.evaluation import card_table
 from mem_agent.evaluation.results import EvalError, lock_results, read_results, read_rows, write_row
 from mem_agent.evaluation.statistics import Estimate, compare, expected_best, interval, pass_at, pass_sizes
-from mem_agent.evaluation.summary import (
-    answers_of,
-    average,
-    comparison,
-    failures,
-    mean_by_question,
-    over_files,
-    tables,
-)
+from mem_agent.evaluation.summary import answers_of, average, comparison, differences, failures, tables
 from mem_agent.rewards.qa_metrics import MEMAGENT_TASKS, TASKS
 from mem_agent.tests.helpers.evaluations import numbers_of
 from mem_agent.tests.helpers.fake_results import plain_row, write_files, write_folder
@@ -170,8 +162,8 @@ def test_a_questions_lengths_are_averaged_before_anything_is_drawn(tmp_path):
     scores = {"50": {"q1": 1.0, "q2": 1.0}, "200": {"q1": 0.0, "q2": 1.0}}
     files = {name: [plain_row(*one) for one in rows.items()] for name, rows in scores.items()}
     folder = write_files(tmp_path / "r", files)
-    found = over_files(mean_by_question(answers_of(read_results([folder]))))
-    assert list(found) == [50.0, 100.0]
+    (found,) = differences(answers_of(read_results([folder])), "r", "r", ["metric"])
+    assert (found.files, found.found.first, found.found.difference.n) == (["50", "200"], 75.0, 2)
 
 
 def test_a_comparison_is_paired_and_says_what_was_left_out(tmp_path, capsys):
