@@ -1,22 +1,17 @@
 """Print trajectories: ``mem-agent show RUN_OR_RESULTS [--rollout 12 | --length 50] [--question 7] [--sample 0]``.
 
 Without a question the place's questions are listed, with how each sibling stands. A place that is not named is the
-newest rollout, or the only length. ``[-gone-]``, ``{+new+}`` and ``<<answer>>`` mark what they say, and have colours
-in a terminal.
+newest rollout, or the only length. ``[-gone-]``, ``{+new+}`` and ``<<answer>>`` mark what they say.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
-
-from rich.console import Console
-from rich.text import Text
 
 from ...asking.word_diff import Piece, marked
 from ...hooks.traces import TraceError, TraceTurn
@@ -27,8 +22,6 @@ T = TypeVar("T")
 _AROUND = 160
 """Characters of a section that are shown around each answer."""
 _BESIDE = " " * 11
-_COLOURS = {r"<<.*?>>": "bold black on yellow", r"\{\+.*?\+\}": "green", r"\[-.*?-\]": "red",
-            r"^(turn \d+ of|\w+ \d+, question).*": "bold"}
 _EVENTS = {"entered": "enters the memory", "lost": "is lost from the memory", "passed": "read, and not kept",
            "answered": "is in the answer"}
 
@@ -56,12 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.turn is not None:
             _pick("turn", options.turn, turns)
         lines = _trajectory(group, sibling, [options.turn] if options.turn else list(turns), options.whole)
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
     for line in lines:
-        text = Text(line)
-        for form, colour in _COLOURS.items():
-            text.highlight_regex(form, colour)
-        console.print(text)
+        print(line)
     return 0
 
 
