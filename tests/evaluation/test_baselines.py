@@ -4,12 +4,10 @@ import json
 
 import pytest
 
-from mem_agent.config import ConfigError
-from mem_agent.evaluation.baselines import WORDS, scored, split_passages
+from mem_agent.evaluation.baselines import WORDS, split_passages
 from mem_agent.evaluation.results import read_rows
 from mem_agent.tests.helpers.evaluations import CONFIG, RED, entry, evaluate, turns_asked
 from mem_agent.tests.helpers.fake_router import FakeRouter
-from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 PEOPLE = ("Anna", "Ben", "Carla", "Dan", "Eva", "Finn", *(f"Person {n}" for n in range(7, 13)))
@@ -23,15 +21,6 @@ def test_passages_are_the_numbered_documents_with_what_stands_before_them_or_run
     words = [f"w{i}" for i in range(2 * WORDS + 1)]
     passages = split_passages("  ".join(words))
     assert [len(p.split()) for p in passages] == [WORDS, WORDS, 1] and " ".join(passages).split() == words
-
-
-def test_an_embedding_model_ranks_by_meaning(tmp_path):
-    make_tiny_model(tmp_path, tied=True)
-    make_tokenizer().save_pretrained(tmp_path)
-    scores = scored(f"embedding={tmp_path}", "Ben Ben Ben", ["Anna has the red key.", "key", "Ben Ben Ben"], False)
-    assert scores.argmax() == 2 and scores[2] == pytest.approx(1.0, abs=1e-5)
-    with pytest.raises(ConfigError, match="none"):
-        scored(f"embedding={tmp_path}/none", "Ben", ["key"], False)
 
 
 def asked(tmp_path, model, length="50", change=(), **settings):

@@ -94,40 +94,32 @@ SHOTS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content":
          {"role": "assistant", "content": "= 2"}]
 
 
-def own_task(tmp_path, metrics):
-    (tmp_path / "own.py").write_text(OWN.replace("METRICS", metrics))
-    return f"{tmp_path}/own.py:Own"
+def test_entries_are_asked_as_conversations_and_scored_by_an_own_task_and_what_it_cannot_score_fails_alone(
+    tmp_path, model
+):
+    def own_task(name, metrics):
+        (tmp_path / name).write_text(OWN.replace("METRICS", metrics))
+        return f"{tmp_path / name}:Own"
 
-
-def test_entries_without_documents_are_asked_as_conversations_and_scored_with_their_fields(tmp_path, model):
-    metrics = '{"other": 0.0, "correct": float(self.read_answer(reply) == str(row.metadata["target"]))}'
     entries = [{"messages": SHOTS, "input": f"{n}+{n}?", "answers": [str(2 * n)], "index": n, "task": "Own",
                 "metadata": {"target": 2 * n}, "reply_prefix": "So "} for n in range(4)]
     (tmp_path / "eval_sums.json").write_text(json.dumps(entries))
     router = FakeRouter(default=encode("= 4"))
-    output = evaluate(tmp_path, model, router, ["sums"], agent="chat", task=own_task(tmp_path, metrics))
-    scores = {row["_id"]: row["scores"]["correct"] for row in read_rows(output, "sums")}
-    assert scores == {"0": 0, "1": 0, "2": 1, "3": 0}
+    metrics = '{"other": 0.0, "correct": 1 / row.metadata["target"] * 4 * (answer == str(row.metadata["target"]))}'
+    output = evaluate(tmp_path, model, router, ["sums"], agent="chat", task=own_task("own.py", metrics))
+    rows = sorted(read_rows(output, "sums"), key=lambda row: row["_id"])
+    assert [row["scores"]["correct"] for row in rows] == [0, 0, 1, 0]
+    assert rows[0]["failure"] == "internal" and "ZeroDivisionError" in rows[0]["failure_message"]
     assert min(map(text_of, turns_asked(router))) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n= 2"
         "<|im_end|>\n<|im_start|>user\n0+0?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nSo "
     )
-    assert "| sums | 4 | 0 | 0 | - | 25.0 |" in tables([output])
-
-
-def test_an_answer_that_cannot_be_scored_fails_alone_and_a_task_without_its_headline_is_one_line(tmp_path, model):
-    write_data(tmp_path)
-    metrics = '{"correct": 100 / (row.question != "q1")}'
-    output = evaluate(tmp_path, model, FakeRouter(default=RED), task=own_task(tmp_path, metrics))
-    rows = sorted(read_rows(output, "50"), key=lambda row: row["_id"])
-    assert [(row["scores"]["correct"], row["failure"]) for row in rows] == [(100, None), (0, "internal"), (100, None)]
-    assert "ZeroDivisionError" in rows[1]["failure_message"]
-    (tmp_path / "lost").mkdir()
+    assert "| sums | 4 | 1 | 0 | - | 25.0 |" in tables([output])
     with pytest.raises(EvalError, match="'correct'"):
-        evaluate(tmp_path, model, FakeRouter(default=RED), task=own_task(tmp_path / "lost", '{"lost": 1.0}'), out="x")
+        evaluate(tmp_path, model, router, ["sums"], out="x", agent="chat", task=own_task("lost.py", '{"lost": 1.0}'))
     write_data(tmp_path, count=1, context="")
     with pytest.raises(EvalError, match="index 0"):
-        evaluate(tmp_path, model, FakeRouter(default=RED), out="other")
+        evaluate(tmp_path, model, router, out="other")
 
 
 # --- what is kept to be read ----------------------------------------------------------------------------------------
