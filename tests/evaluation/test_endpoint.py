@@ -87,8 +87,8 @@ def sentencepiece(template, added=()):
 
 
 @pytest.mark.parametrize("tokenizer", [
-    None, sentencepiece(LLAMA), sentencepiece(MISTRAL, ("[INST]", "[/INST]")), sentencepiece(None),
-], ids=["own", "llama", "mistral", "no template"])
+    None, sentencepiece(LLAMA), sentencepiece(MISTRAL, ("[INST]", "[/INST]")),
+], ids=["own", "llama", "mistral"])
 def test_chat_sends_the_message_alone_and_completions_the_beginning_of_text(tokenizer, tmp_path, model):
     if tokenizer:
         tokenizer.save_pretrained(model)

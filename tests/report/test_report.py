@@ -2,12 +2,13 @@
 
 import csv
 import json
+import re
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
-from mem_agent.hooks.traces import Trace, TraceTurn
+from mem_agent.hooks.traces import Trace
 from mem_agent.memsifter.table import FILE, sifter_scores, write_scores
 from mem_agent.report.data import evaluations_of, read_material, results_csv
 from mem_agent.report.page import headlines, main, make_report, questions_json, questions_of, warnings
@@ -40,8 +41,7 @@ def made(tmp_path_factory):
         write_run(run / "eval" / name, lengths=("50",), questions=16, skill=skill)
     other = write_run(root / "Each run <b>", lengths=("50", "6400"), questions=4, samples=2, data="other")
     math = folder(root / "math", [math_row("a", 1.0), math_row("<b>", 0.0, pred=HOSTILE, input=HOSTILE)], "gsm8k")
-    turn = TraceTurn(kind="final", reply="x")
-    write(math, "gsm8k", [Trace(id="gsm8k-a-0", length="gsm8k", question_id="a", group="a", turns=(turn,))])
+    write(math, "gsm8k", [Trace(id="gsm8k-a-0", length="gsm8k", question_id="a")])
     write_viewer(math, math / "view.html")
     output = root / "a <b>" / "report"
     printed = make_report([run, run, other, math], output)
@@ -54,9 +54,8 @@ def made(tmp_path_factory):
 def test_everything_stands_beside_the_page(made):
     assert made.names == {"index.html", "report.md", "results.csv", "questions.csv", "training.png", "curves.png",
                           "accuracy.png"}
-    for part in ("training", "standing", "accuracy", "questions", "cost", "memory", "provenance", "caveats"):
-        assert f'<section id="{part}">' in made.page
-    assert 'id="sifter"' not in made.page and "http" not in made.page.split("<script")[0]
+    sections = ["training", "standing", "accuracy", "questions", "cost", "memory", "provenance", "caveats"]
+    assert re.findall('<section id="(.*?)">', made.page) == sections and "http" not in made.page.split("<script")[0]
     assert made.printed.startswith("# Training of mine") and "Every metric" not in made.printed
     assert "after-iter_0000059 against before: better" in made.printed and "| mean of lengths |" in made.printed
 
@@ -179,13 +178,12 @@ def test_a_difference_is_read_off_its_interval(tmp_path, scores, number, reading
 
 
 def test_rollouts_stand_where_they_are_done_and_half_a_line_is_none(tmp_path):
-    first, second = '{"rollout":0,"reward":0.1,"loss":null,"kl":1e308}', '{"rollout":1,"reward":0.3}'
-    lines = (first, second.replace("0.3", "0.2"), second, second[:-9])
+    second = '{"rollout":1,"reward":0.3}'
+    lines = ('{"rollout":0,"reward":0.1,"loss":null,"kl":1e308}', '{"rollout":1,"reward":0.2}', second, second[:-9])
     write_text(tmp_path / "run", "metrics.jsonl", "\n".join(lines))
     (run,) = read_material([tmp_path / "run"]).trained
-    assert run.label == "run" and run.rollouts["reward"].to_dict() == {1: 0.1, 2: 0.3}
-    assert run.rollouts[["loss", "kl"]].isna().all(axis=None)
-    assert run.first_and_last("reward") == (0.1, 0.3, 1) and run.first_and_last("loss") is None
+    assert run.rollouts["reward"].to_dict() == {1: 0.1, 2: 0.3} and run.first_and_last("reward") == (0.1, 0.3, 1)
+    assert run.rollouts[["loss", "kl"]].isna().all(axis=None) and run.first_and_last("loss") is None
 
 
 def test_evaluations_belong_to_the_run_of_their_model(tmp_path):

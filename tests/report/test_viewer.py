@@ -140,10 +140,9 @@ def test_what_was_recalled_and_an_answer_straight_from_a_long_document_are_shown
 
 
 @pytest.mark.parametrize(("command", "arguments", "named"), [
-    (view, ("none",), "trajectories"), (view, ("empty",), "trajectories"), (show, ("empty",), "trajectories"),
+    (view, ("none",), "trajectories"), (show, ("empty",), "trajectories"),
     (show, ("run", "--rollout", "5"), "rollout_000000, rollout_000012"), (show, ("results",), "200, 50"),
-    (show, ("results", "--length", "7"), "200, 50"), (show, ("run", "--question", "8"), "9, 41, 100, 666"),
-    (show, ("run", "--question", "41", "--sample", "7"), "0, 1, 2"),
+    (show, ("run", "--question", "8"), "9, 41, 100, 666"),
     (show, ("run", "--question", "41", "--turn", "9"), "1, 2, 3, 4, 5"),
 ])
 def test_what_is_not_there_is_named_with_what_is(told, command, arguments, named):
