@@ -118,11 +118,10 @@ def _estimates(
 
 
 def _not_read(row: Row) -> dict[str, float]:
-    """None where no document was read (passages are none), and where counts are said that no document has."""
-    counts = row["counts"]
-    tokens, dropped = counts.get("document_tokens", 0), counts.get("dropped_tokens", 0)
-    known = tokens and 0 <= dropped <= tokens and "retrieved" not in counts
-    return {"not_read": 100 * dropped / tokens} if known else {}
+    """None where no document was read; passages are none."""
+    tokens = row["counts"].get("document_tokens", 0)
+    known = tokens and "retrieved" not in row["counts"]
+    return {"not_read": 100 * row["counts"].get("dropped_tokens", 0) / tokens} if known else {}
 
 
 def _by_range(row: Row, of: str, called: str, unit: float) -> dict[str, float]:

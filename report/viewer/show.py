@@ -49,8 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.turn is not None:
             _pick("turn", options.turn, turns)
         lines = _trajectory(group, sibling, [options.turn] if options.turn else list(turns), options.whole)
-    for line in lines:
-        print(line)
+    print("\n".join(lines))
     return 0
 
 
