@@ -41,7 +41,7 @@ COMMANDS = {
     "memsifter": ("memsifter.all_stages", "the three stages in a row"),
     "sifter-table": ("memsifter.table", "sessions found and questions answered, by every method"),
     "ask": ("asking.ask", "ask a question about files and folders of any length"),
-    "report": ("report.__main__", "a page of runs and results: curves, comparisons, every question"),
+    "report": ("report.page", "a page of runs and results: curves, comparisons, every question"),
     "view": ("report.viewer.page", "a page of trajectories: what was read, remembered, answered, turn by turn"),
     "show": ("report.viewer.show", "the same in the terminal, one trajectory at a time"),
     "bench": ("benchmarks.__main__", "measure this machine, side by side; a table and JSON"),

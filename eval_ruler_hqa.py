@@ -39,9 +39,9 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
+import pandas as pd
 from tqdm import tqdm
 
 from . import rollout
@@ -49,13 +49,11 @@ from .agents import agent_class
 from .agents.records import Outcome
 from .checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_engine_length
 from .config import Config, ConfigError
-from .evaluation.baselines import OnePromptMode
+from .evaluation.baselines import one_prompt
 from .evaluation.endpoint import Api, EvalEndpoint, connect
-from .evaluation.jobs import Job, KeptTrajectories, missing_jobs
-from .evaluation.questions import EvalError, EvalQuestion, as_asked
-from .evaluation.results import Row, lock_results, write_row
-from .evaluation.summary import Summary
-from .evaluation.tables import comparison, failures, summaries_of, tables
+from .evaluation.questions import EvalQuestion, Job, KeptTrajectories, as_asked, missing_jobs
+from .evaluation.results import METRICS, EvalError, Row, lock_results, read_results, write_row
+from .evaluation.summary import comparison, failures, summary_of, tables
 from .hooks.host import embedded_args, evaluation_sampling
 from .hooks.reader import row_of, task_of
 from .hooks.rewards import check_plugins
@@ -87,7 +85,7 @@ Ask = Callable[[EvalQuestion, str, dict[str, Any]], Awaitable[Sample]]
 async def evaluate(
     config: Config, model: Path, url: str, output: Path, *, weights: str = "", served_model: str = "",
     kept_bytes: int = KEPT_BYTES, quiet: bool = False,
-) -> list[Summary]:
+) -> pd.DataFrame:
     """Get the answers of LENGTH's files in DATA_ROOT that ``output`` lacks, and summarise all that it has.
 
     Args:
@@ -110,7 +108,7 @@ async def evaluate(
         config = config.replace(engine_max_len=endpoint.max_tokens)
     with lock_results(output):
         jobs = missing_jobs(config, model, output, endpoint.api, endpoint.model, weights)
-        ask, waiting = _ask(embedded_args(config, endpoint), endpoint), iter(jobs)
+        ask, waiting = _ask(config, endpoint), iter(jobs)
         kept = KeptTrajectories(output, endpoint.vocabulary, config, kept_bytes)
         with tqdm(total=len(jobs), unit="answer", disable=quiet or None, smoothing=0.05) as bar:
 
@@ -123,7 +121,7 @@ async def evaluate(
                 await gather_or_cancel(*(work() for _ in range(min(config.mem_concurrency, len(jobs)))))
             finally:
                 await close_clients(endpoint)
-    return summaries_of([output])
+    return summary_of(read_results([output]))
 
 
 def missing_answers(config: Config, model: Path, output: Path) -> int:
@@ -137,9 +135,10 @@ def missing_answers(config: Config, model: Path, output: Path) -> int:
         return len(missing_jobs(config, model, output, Api.GENERATE, "", ""))
 
 
-def _ask(args: SimpleNamespace, endpoint: EvalEndpoint) -> Ask:
-    if args.mem_agent.eval_mode != "recurrent":
-        return OnePromptMode(args, endpoint)
+def _ask(config: Config, endpoint: EvalEndpoint) -> Ask:
+    if config.eval_mode != "recurrent":
+        return one_prompt(config, endpoint)
+    args = embedded_args(config, endpoint)
 
     async def recurrent(question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Sample:
         sample = Sample(prompt=question.prompt, metadata=question.metadata | {"context": question.example + context})
@@ -165,14 +164,15 @@ async def _row(job: Job, ask: Ask, config: Config, endpoint: EvalEndpoint, kept:
         failure, message = "aborted", "the server ended the request"
     elif unscored and not failure:
         outcome, failure, message = Outcome.FAILED.value, "internal", unscored
-    row = Row(
-        question=question.id, sample=job.sample, length=question.length, task=question.task, mode=config.eval_mode,
-        text=question.text, answers=question.answers, response=sample.response,
-        prediction=prediction, scores=scores, headline=task.headline, outcome=outcome, failure=failure,
-        failure_message=message, counts=record.counts,
-        memories=[{"tokens": memory.tokens, "gold": memory.gold} for memory in record.memories],
-        seconds=round(time.monotonic() - began, 3),
-    )
+    row = {
+        "_id": question.id, "sample": job.sample, "length": question.length, "task": question.task,
+        "mode": config.eval_mode, "input": question.text, "answers": question.answers, "response": sample.response,
+        "pred": prediction, "headline": task.headline, "outcome": outcome, "failure": failure,
+        "failure_message": message, "counts": record.counts,
+        "memories": [{"tokens": memory.tokens, "gold": memory.gold} for memory in record.memories],
+        "seconds": round(time.monotonic() - began, 3),
+        **{name: scores.pop(name) for name in METRICS if name in scores}, "scores": scores,
+    }
     await kept.write(sample, record, row)
     return row
 

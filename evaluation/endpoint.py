@@ -42,7 +42,7 @@ from ..checkpoints.hf_model import load_vocabulary
 from ..config import Config
 from ..rollout_client import Dialect, Endpoint, How, client_for, close_clients
 from ..system.server_url import checked_url, key_from, without_key
-from .questions import EvalError
+from .results import EvalError
 
 KEY = "OPENAI_API_KEY"
 _THINKING = re.compile("(<think>|</think>)")

@@ -43,7 +43,7 @@ import pyarrow as pa
 from ..agents.records import FailureKind
 from ..checkpoints.hf_model import local_folder, model_positions
 from ..config import Config, ConfigError
-from ..evaluation.jobs import model_hash
+from ..evaluation.questions import model_hash
 from ..hooks.chat_model import ChatClient, ChatFailed, ChatSettings, Reply
 from ..rewards.sessions import answer_of, by_score, completed, load_wording, pack, question_of, render_history
 from ..system.cli import one_line_errors, positive_number

@@ -44,7 +44,7 @@ import orjson
 
 from ..config import Config, ConfigError
 from ..evaluation.results import read_results
-from ..evaluation.summary import main_metric, summarise
+from ..evaluation.summary import cells_of, summary_of
 from ..system.cli import one_line_errors, positive_number, python_module, run_main, whole_number
 from ..system.errors import MemAgentError
 from ..system.files import folder_lock, write_atomically
@@ -151,15 +151,13 @@ def steps(given: argparse.Namespace, recipe: DataRecipe, number: int, dry: bool 
 
 def score_of(results: Path) -> float:
     """The mean over data sets, from 0 to 1. Raises MemAgentError: the checkpoint has no score."""
-    (found,) = read_results([results])
     scores = []
-    for cell in found.cells:
-        summary = summarise("", cell)
-        metric = main_metric(summary.scores)
-        if metric is None or summary.missing or summary.failed == summary.rows:
-            raise MemAgentError(f"{results}: no score of {cell.name}, {summary.failed} answers failed and "
-                                f"{summary.missing} are missing; the same command asks again")
-        scores.append(summary.scores[metric].mean / 100)
+    for _, file, lines, score in cells_of(summary_of(read_results([results]))):
+        failed, missing = lines["failed"].mean, lines["missing"].mean
+        if not score or missing or failed == lines["rows"].mean:
+            raise MemAgentError(f"{results}: no score of {file}, {failed:.0f} answers failed and {missing:.0f} are "
+                                "missing; the same command asks again")
+        scores.append(score.mean / 100)
     return fmean(scores)
 
 

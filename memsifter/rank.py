@@ -32,7 +32,7 @@ from ..agents.vocabulary import Vocabulary
 from ..checkpoints.hf_model import load_vocabulary, local_folder, model_positions, model_settings
 from ..config import Config, ConfigError
 from ..evaluation.endpoint import frame_of
-from ..evaluation.jobs import model_hash
+from ..evaluation.questions import model_hash
 from ..hooks.chat_model import ChatSettings, Reply
 from ..rewards import sessions
 from ..rollout_client import RETRIES, TIMEOUT_S

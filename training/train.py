@@ -48,7 +48,7 @@ from ..config import Config, ConfigError, load_yaml, write_settings
 from ..data.training_file import DataSource
 from ..eval_ruler_hqa import missing_answers
 from ..evaluation.card_table import add_evaluation
-from ..evaluation.tables import tables
+from ..evaluation.summary import tables
 from ..hooks.host import check_evaluations, check_tracker, refuse_ignored
 from ..hooks.rewards import check_own_tasks, check_plugins
 from ..system.cli import one_line_errors, python_module, run_main, run_stoppable, start_logging, stop_if_asked

@@ -8,7 +8,8 @@ import pytest
 from mem_agent.data import synthesize
 from mem_agent.data.eval_files import main, published_ids
 from mem_agent.data.rows import DataError
-from mem_agent.evaluation.questions import EvalError, data_hash, load_questions
+from mem_agent.evaluation.questions import data_hash, load_questions
+from mem_agent.evaluation.results import EvalError
 from mem_agent.tests.helpers.question_rows import put
 
 ROWS = [

@@ -64,6 +64,6 @@ def test_the_ranker_trains_on_what_its_stub_answers_and_is_evaluated(env, tmp_pa
     assert [folder.name for folder in evaluated] == ["after-iter_0000001", "before"]
     for folder in evaluated:
         rows = list(read_rows(folder, "sifter"))
-        assert len(rows) == QUESTIONS and all("ndcg@1" in row.scores and row.failure is None for row in rows)
+        assert len(rows) == QUESTIONS and all("ndcg@1" in row["scores"] and row["failure"] is None for row in rows)
     after, before = (json.loads((folder / "run.json").read_text())["model"] for folder in evaluated)
     assert after != before, "the trained weights answered, not the start's"
