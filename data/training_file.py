@@ -94,20 +94,17 @@ def _permutation(rows: int, seed: int, epoch: int) -> list[int]:
 def training_files(train_data: str | Path) -> tuple[Path, ...]:
     """The files, at least one. Raises DataError."""
     path, text = Path(train_data), str(train_data)
-    files = _named(text)
-    if not files and is_sharded(path):
+    if not is_sharded(path):
+        files: tuple[Path, ...] = (path,)
+    elif not (files := _named(text)):
         found = path.glob(SHARDS) if path.is_dir() else path.parent.glob(path.name)
         files = tuple(sorted(found, key=_by_number))
-        if not files:
-            raise DataError(f"TRAIN_DATA={text!r}: no file {SHARDS if path.is_dir() else path.name} there; make them "
-                            "with mem-agent prepare-rl-data")
-    files = files or (path,)
-    if absent := [file for file in files if not file.is_file()]:
-        raise DataError(f"TRAIN_DATA={text!r}: {absent[0]}: no such file; make it with prepare_data.py")
-    one_folder = len({file.parent.resolve() for file in files}) == 1 and len(set(files)) == len(files)
-    if len(files) > 1 and not (one_folder and all(file.suffix == ".parquet" for file in files)):
-        raise DataError(f"TRAIN_DATA={text!r}: several files must be different .parquet files of one folder; rows "
-                        "in JSON lines go into one file")
+    if absent := [file for file in files or [path / SHARDS] if not file.is_file()]:
+        raise DataError(f"TRAIN_DATA={text!r}: {absent[0]}: no such file; make it with mem-agent prepare, shards with "
+                        "mem-agent prepare-rl-data")
+    if len(files) > 1 and {(file.parent, file.suffix) for file in files} != {(files[0].parent, ".parquet")}:
+        raise DataError(f"TRAIN_DATA={text!r}: several files must be .parquet files of one folder; rows in JSON lines "
+                        "go into one file")
     return files
 
 
@@ -197,12 +194,15 @@ class _ParquetRows:
         self.tasks: dict[str, int] = {}
         try:
             with pq.ParquetFile(path) as file:
-                self._footer = file.metadata
-                for number, entry in enumerate(file.read(["metadata.task"]).to_pylist(), 1):
-                    if task := (entry.get("metadata") or {}).get("task"):
-                        self.tasks.setdefault(task, number)
-        except (OSError, ValueError, AttributeError) as error:  # attribute: metadata that has no fields
-            raise DataError(f"{path}: no parquet file with `prompt` and `metadata` ({reason_of(error)})") from None
+                self._footer, names = file.metadata, set(file.schema_arrow.names)
+                entries = file.read(["metadata.task"]).to_pylist()
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: cannot be read ({reason_of(error)})") from None
+        if not {"prompt", "metadata"} <= names:
+            raise DataError(f"{path}: no column `prompt` or `metadata`; make the file again")
+        for number, entry in enumerate(entries, 1):
+            if task := (entry.get("metadata") or {}).get("task"):
+                self.tasks.setdefault(task, number)
         groups = range(self._footer.num_row_groups)
         self._starts = [0, *accumulate(self._footer.row_group(group).num_rows for group in groups)]
 
