@@ -155,29 +155,22 @@ _DATE = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})\D*(?:(\d{1,2}):(\d{2}))?")
 
 def read_longmemeval(name: str, fields: Fields) -> Iterable[dict[str, Any]]:
     id, talks = _text(fields, "question_id") or name, fields["haystack_sessions"]
-    ids, times = list(map(str, fields["haystack_session_ids"])), Counter[str]()
-    names = []  # that differ: a a b -> a a#2 b
-    for each in ids:
-        times[each] += 1
-        names.append(each if times[each] == 1 else f"{each}#{times[each]}")
+    ids = list(map(str, fields["haystack_session_ids"]))
     dates = [str(date or "").strip() for date in fields.get("haystack_dates") or [""] * len(talks)]
     if not talks or not len(talks) == len(ids) == len(dates):
         raise BadRow(f"{len(talks)} sessions, {len(ids)} of their ids and {len(dates)} of their dates")
-    order, evidence = _in_time(dates), set(map(str, fields.get("answer_session_ids") or ()))
-    gold = [names[n] for n in order if ids[n] in evidence]
+    times = [ids[: n + 1].count(each) for n, each in enumerate(ids)]
+    names = [each if time == 1 else f"{each}#{time}" for each, time in zip(ids, times, strict=True)]  # a a -> a a#2
+    found, order = list(filter(None, map(_DATE.search, dates))), list(range(len(talks)))
+    if len(found) == len(dates):
+        order.sort(key=lambda n: [int(part or 0) for part in found[n].groups()])
+    evidence = set(map(str, fields.get("answer_session_ids") or ()))
     abstains = {"question_type": "abstention", "answer_session_ids": []} if id.endswith("_abs") else {}
     return [{
-        **fields, "question_id": id, "answer_session_ids": gold,
+        **fields, "question_id": id, "answer_session_ids": [names[n] for n in order if ids[n] in evidence],
         "haystack_sessions": [talks[n] for n in order], "haystack_session_ids": [names[n] for n in order],
         "haystack_dates": [dates[n] for n in order], **abstains,
     }]
-
-
-def _in_time(dates: Sequence[str]) -> list[int]:
-    """The places of sessions from the oldest to the newest; as they are where a date cannot be read."""
-    found = [_DATE.search(date) for date in dates]
-    moments = [tuple(int(part or 0) for part in match.groups()) for match in found if match]
-    return sorted(range(len(dates)), key=moments.__getitem__) if all(found) else list(range(len(dates)))
 
 
 READERS: dict[str, Reader] = {"locomo": read_locomo, "longmemeval": read_longmemeval, "rows": read_rows}

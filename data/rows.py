@@ -22,15 +22,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import ijson
 import orjson
 from tqdm import tqdm
 
+from ..system.cli import stop_if_asked
 from ..system.errors import MemAgentError, reason_of
 from ..system.text import one_line
 
+T = TypeVar("T")
 BATCH_ROWS = 16
 _LIST_COLUMNS = frozenset({"answers", "answer_aliases", "paragraphs"})
 """Columns of a CSV whose cells may hold a list as JSON; ``context`` is always text."""
@@ -177,6 +179,17 @@ def json_list(file: BinaryIO) -> Iterator[Any]:
         raise NotJson(f"not JSON after {number} entries ({reason_of(error)})") from None
 
 
+def as_json_lines(rows: Iterable[Any]) -> Iterator[bytes]:
+    return (orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+
+
+def as_json_list(entries: Iterable[Any]) -> Iterator[bytes]:
+    """One list, an entry a line."""
+    for number, entry in enumerate(entries):
+        yield (b",\n" if number else b"[\n") + orjson.dumps(entry)
+    yield b"\n]\n"
+
+
 # --- CSV -------------------------------------------------------------------------------------------------------------
 def _csv_rows(path: Path) -> Iterator[SourceRow]:
     csv.field_size_limit(1 << 27)  # documents are longer than csv's own limit
@@ -227,6 +240,17 @@ class BadRows:
         self.count += 1
         if self.count <= _SHOWN:
             tqdm.write(f"{self._command}: bad row left out, {text}", file=sys.stderr)
+
+    def sift(self, rows: Iterable[SourceRow], read: Callable[[dict[str, Any]], T]) -> Iterator[T]:
+        """What ``read`` makes of each row; those of which it makes BadRow are added."""
+        for row in tqdm(rows, unit=" rows", disable=None):  # None: silent unless a terminal
+            stop_if_asked()
+            try:
+                found = read(row.fields)
+            except BadRow as error:
+                self.add(f"{row.where}: {error}")
+            else:
+                yield found
 
     def tell_rest(self) -> None:
         """How many rows more than the shown ones there are, and how many of each reason in all."""

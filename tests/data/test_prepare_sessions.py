@@ -72,8 +72,7 @@ def test_sessions_stand_in_the_order_of_time_and_abstention_has_no_gold(prepare)
     asked, undated, abstains, twice = prepare("longmemeval", [
         entry(), entry("u", haystack_dates=["2023/05/20", "soon"]), entry("q_abs"),
         entry("t", haystack_session_ids=["b", "b"])])["test"]
-    assert [(s.id, s.date) for s in asked.sessions] == [
-        ("a", "2023/05/20 (Sat) 02:11"), ("b", "2023/05/20 (Sat) 02:21")]
+    assert [(s.id, s.date[-5:]) for s in asked.sessions] == [("a", "02:11"), ("b", "02:21")]
     assert (asked.gold, asked.gold_positions, asked.answers, asked.kind) == (("b",), (1,), ("4",), "multi-session")
     assert [s.id for s in undated.sessions] == ["b", "a"]
     assert (abstains.kind, abstains.gold) == ("abstention", ())
@@ -87,10 +86,10 @@ def test_the_published_split_of_longmemeval_that_of_another_file_or_of_so_many_g
     found = prepare("longmemeval", entries, "--test-share", "0.3", name="small.json")
     random.Random(42).shuffle(order)
     ids = {split: {asked.id for asked in rows} for split, rows in found.items()}
-    assert ids == {"train": set(order[:35]), "test": set(order[35:])}
+    assert ids == {"train": {*order[:35]}, "test": {*order[35:]}}
     by_other = ("--test-share", "0.3", "--split-order", tmp_path / "small.json")
-    again = prepare("longmemeval", entries, *by_other)
-    assert {split: {asked.id for asked in rows} for split, rows in again.items()} == ids
+    again = prepare("longmemeval", entries[::-1], *by_other)
+    assert {asked.id for asked in again["test"]} == ids["test"]
     left = [entry(question=None), entry(haystack_dates=["x"]), entry("q0"), entry("none", answer_session_ids=[])]
     found = prepare("longmemeval", [*entries, *left], "--test-rows", "3", "--with-gold")
     assert (len(found["test"]), len(found["train"])) == (3, 47)  # of those that are written
@@ -151,8 +150,8 @@ def test_version_2_reads_histories_from_a_folder_and_gold_from_quotations(prepar
     row = {"persona_id": "9", "chat_history_32k_link": "h.json", "correct_answer": "tea", "pref_type": "neutral",
            "user_query": "{'role': 'user', 'content': 'Hi?'}", "incorrect_answers": '["coffee", "milk", "rum"]',
            "related_conversation_snippet": json.dumps([message("u11"), message("a11", "assistant")])}
-    rows = [row, row | {"chat_history_32k_link": "none.json"}]
-    (asked,) = prepare("personamem", rows, "--contexts", tmp_path)["test"]
+    absent = row | {"chat_history_32k_link": "none.json"}
+    (asked,) = prepare("personamem", [row, absent], "--contexts", tmp_path)["test"]
     assert [len(s.turns) for s in asked.sessions] == [11, 10, 10, 4]  # the first holds the persona as well
     assert (asked.gold, asked.own["gold_by"], asked.question) == (("session_2",), "quotation", "Hi?")
     assert asked.answers == ("tea", "(c)") and asked.options == ("(a) rum", "(b) milk", "(c) tea", "(d) coffee")

@@ -1,7 +1,6 @@
 """Documents of a question; evaluation files: same questions, same bytes, nothing half-written; curricula."""
 
 import json
-import random
 
 import pytest
 
@@ -24,16 +23,13 @@ def test_distractors_never_hold_an_answer(answer, text, holds):
 
 
 def test_the_published_layout_is_one_shuffle_for_all_questions():
-    """``random.Random(4)`` puts the 10 paragraphs of any question at these places of 200 documents, counted from 1."""
+    """``random.Random(4)`` puts the 10 paragraphs of any question at these places of 200 documents."""
     documents = [f"Title {n}\nAnn Lee" for n in range(400)]  # strangers may hold the answer
-    shuffled = list(range(200))
-    random.Random(4).shuffle(shuffled)
     for first in (0, 90):
         own = range(first, first + 10)
         asked = PoolQuestion(f"q{first}", "Who?", ("Ann Lee",), (own[3],), tuple(own))
         places = [haystack(documents, asked, 200, 1, published=True).index(n) for n in own]
-        assert sorted(places) == [6, 9, 16, 80, 87, 95, 108, 153, 176, 190]
-        assert places == [shuffled.index(k) for k in range(10)]
+        assert places == [6, 153, 87, 95, 9, 190, 176, 108, 16, 80]
 
 
 def test_a_curriculum_of_lengths():
@@ -93,8 +89,6 @@ def test_index_only_entries_give_the_same_documents(raw, tmp_path, monkeypatch):
     corpus = Corpus(tmp_path / "index", "eval_50.json")
     for full, index in zip(entries(tmp_path / "full", 50), entries(tmp_path / "index", 50), strict=True):
         assert "context" not in index and len(index["documents"]) == 50 and corpus.context(index) == full["context"]
-    with pytest.raises(DataError, match="below "):
-        corpus.context({"documents": [5000]})
     corpus.path.write_bytes(corpus.path.read_bytes().replace(b"Title 1\\", b"Title 9\\"))
     with pytest.raises(DataError, match="corpus"):
         Corpus(tmp_path / "index", "eval_50.json")
@@ -136,12 +130,11 @@ def test_wrong_use_is_one_line_and_leaves_nothing(raw, tmp_path, capsys, flags, 
     ("manifest.json", "", "", ("--seed", "7"), "seed"),
 ])
 def test_other_files_are_never_overwritten(raw, tmp_path, capsys, name, old, new, flags, named):
-    assert write(tmp_path / "out", "--lengths", "4") == 0
-    path = tmp_path / "out" / name
-    path.write_text(path.read_text().replace(old, new))
-    before = files(tmp_path / "out")
-    assert write(tmp_path / "out", "--lengths", "4 8", *flags) == 1
-    assert named in capsys.readouterr().err and files(tmp_path / "out") == before
+    out = tmp_path / "out"
+    assert write(out, "--lengths", "4") == 0
+    (out / name).write_text((out / name).read_text().replace(old, new))
+    before = files(out)
+    assert write(out, "--lengths", "4 8", *flags) == 1 and named in capsys.readouterr().err and files(out) == before
 
 
 def test_an_interrupted_run_leaves_whole_files_and_is_continued_by_one_at_a_time(raw, tmp_path, monkeypatch, capsys):
