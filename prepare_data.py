@@ -114,8 +114,8 @@ def _converted(args: argparse.Namespace, counts: Counter[str]) -> Generator[Writ
     bad.tell_rest()
     counts["left out"] = bad.count
     if repeated:
-        print(f"prepare_data: {len(repeated)} rows repeat an id, such as {repeated[0]}; they are kept: remove those that "
-              "are copies", file=sys.stderr)
+        print(f"prepare_data: {len(repeated)} rows repeat an id, such as {repeated[0]}; they are kept: remove those "
+              "that are copies", file=sys.stderr)
     if not counts["written"]:
         raise NoGoodRows(f"{name}: no good row among {bad.count}; {args.output} is not written")
     if not counts["with documents"]:

@@ -218,8 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                         "again to continue") from None
     there = {path: n for path, n in files.items() if path.is_file()}
     for path, n in there.items():
-        by_number = f"; names documents of HotpotQA's {RAW_NAMES[0]}, put that file beside it"
-        print(f"{path}: there{by_number if n > INDEX_ONLY_ABOVE else ''}")
+        print(f"{path}: there" + f"; put HotpotQA's {RAW_NAMES[0]} beside it" * (n > INDEX_ONLY_ABOVE))
     if not there or (args.lengths and there != files):
         raise DataError(f"{args.dataset} has not all of {', '.join(names)}")
     return 0

@@ -254,7 +254,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.countdown:
         questions = list(islice(problems(args.seed), args.countdown))
     else:
-        rows = open_file(args.input) if args.input else open_dataset(args.hf_dataset, args.hf_split, config=args.hf_config)
+        hub = (args.hf_dataset, args.hf_split, "", args.hf_config)
+        rows = open_file(args.input) if args.input else open_dataset(*hub)
         questions = list(bad.sift(rows, READERS[args.task]))
         bad.tell_rest()
     if not questions:

@@ -47,16 +47,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import orjson
-
 from .document_store import document_id
-from .rows import BadRow, BadRows, DataError, open_file
+from .rows import BadRow, BadRows, DataError, literal, open_file
 
 INLINE_CHARS = 20_000
 """Documents up to so many characters stay in their training row."""
@@ -162,7 +159,7 @@ def read_question(fields: Mapping[str, Any]) -> Question:
     found = Question(_text(fields.get("question"), "question"), golds, extras=extras)
     given = fields.get("paragraphs", fields.get("context"))
     if "supporting_facts" in extras:
-        extras["supporting_facts"], given = _decoded(extras["supporting_facts"]), _decoded(given)
+        extras["supporting_facts"], given = literal(extras["supporting_facts"]), literal(given)
     if given is None:
         return found
     if not isinstance(given, str):
@@ -260,14 +257,6 @@ def _answers(name: str, *values: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _decoded(value: Any) -> Any:
-    """The list or object whose JSON text ``value`` is; itself where it is none."""
-    with suppress(ValueError):
-        found = orjson.loads(value)
-        return found if isinstance(found, list | dict) else value
-    return value
-
-
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise BadRow(f"{name} is missing, blank or no text")
@@ -350,9 +339,7 @@ def _pool_question(question: Question, numbers: dict[str, int], as_published: bo
     texts = [each.document for each in paragraphs] if as_published else spaced_documents(paragraphs)
     own = [numbers.setdefault(text, len(numbers)) for text in texts]
     gold = dict.fromkeys(number for number, paragraph in zip(own, paragraphs, strict=True) if paragraph.gold)
-    first: dict[str | None, int] = {}
-    for number, paragraph in zip(own, paragraphs, strict=True):
-        first.setdefault(paragraph.title, number)
+    first = {paragraph.title: number for number, paragraph in zip(own[::-1], paragraphs[::-1], strict=True)}
     evidence = tuple(first[title] for title in facts) if all(first.get(title) in gold for title in facts) else ()
     return PoolQuestion(question.id, question.question, question.answers, tuple(gold), tuple(dict.fromkeys(own)),
                         question.supporting, evidence, question.article)

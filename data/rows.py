@@ -218,11 +218,19 @@ def _cell(name: str, text: str) -> Any:
         with suppress(ValueError):
             return orjson.loads(text)
     if name in _ANSWERS and text.startswith(("['", '["')) and text.endswith("]"):
-        with suppress(ValueError, SyntaxError):
-            if not re.search(r"""['"]\s+['"]""", text):
-                return ast.literal_eval(text)
+        if isinstance(found := literal(text), list) and not re.search(r"""['"]\s+['"]""", text):
+            return found
         raise BadRow(f"{name} looks like a list and cannot be read; write it as JSON: [\"Paris\", \"City of Paris\"]")
     return text or None
+
+
+def literal(value: Any) -> Any:
+    """The list or object that a text writes as JSON or as Python does; ``value`` itself where it writes none."""
+    for read in (orjson.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError):
+            found = read(value)
+            return found if isinstance(found, list | dict) else value
+    return value
 
 
 # --- bad rows --------------------------------------------------------------------------------------------------------

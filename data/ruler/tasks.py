@@ -261,7 +261,7 @@ def common_words(rng: Random, budget: int, count_tokens: CountTokens, haystack: 
 
         1. tea 2. oak 3. tea 4. ship 5. oak 6. oak 7. tea 8. lam
     """
-    often, seldom = frequencies(budget)
+    often, seldom = (30, 3) if budget >= _SHORT else (6, 1)
     common, uncommon = _split(rng)
     order = rng.getrandbits(64)
     drawn: list[str] = []
@@ -282,11 +282,6 @@ def common_words(rng: Random, budget: int, count_tokens: CountTokens, haystack: 
         example=wording.text("example", context=framed, question=question, prefix=prefix, answers=answers),
         extra={"haystack": "words", "frequencies": [often, seldom]},
     )
-
-
-def frequencies(length: int) -> tuple[int, int]:
-    """How often common and uncommon words occur."""
-    return (30, 3) if length >= _SHORT else (6, 1)
 
 
 def _example(rng: Random, budget: int, unused: Iterator[str]) -> tuple[str, str]:
