@@ -93,7 +93,7 @@ def _converted(args: argparse.Namespace, counts: Counter[str]) -> Generator[Writ
     if args.published_questions or args.layout:
         raise DataError("--published-questions and --published-layout are for --synthesize, which makes documents")
     name = args.input or args.hf_dataset
-    rows = open_file(name) if args.input else open_dataset(name, args.hf_split, args.hf_revision)
+    rows = open_file(name) if args.input else open_dataset(name, args.hf_split)
     bad, ids, repeated = BadRows("prepare_data"), set[Any](), list[Any]()
 
     def read(fields: dict[str, Any]) -> tuple[bytes, str | None, dict[str, Any]]:
@@ -150,7 +150,6 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--synthesize", action="store_true", help="make long documents from --raw files")
     add = parser.add_argument
     add("--hf-split", default="train", help="split of the dataset (train)")
-    add("--hf-revision", default="", help="branch, tag or commit of the dataset")
     add("--output", type=Path, required=True, metavar="FILE", help="JSONL file to write")
     add("--limit", type=positive_number, metavar="N", help="stop after N rows written")
     made = parser.add_argument_group("with --synthesize").add_argument

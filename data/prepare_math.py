@@ -254,8 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.countdown:
         questions = list(islice(problems(args.seed), args.countdown))
     else:
-        hub = (args.hf_dataset, args.hf_split, "", args.hf_config)
-        rows = open_file(args.input) if args.input else open_dataset(*hub)
+        rows = open_file(args.input) if args.input else open_dataset(args.hf_dataset, args.hf_split, args.hf_config)
         questions = list(bad.sift(rows, READERS[args.task]))
         bad.tell_rest()
     if not questions:
@@ -275,9 +274,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         entries = (_entry(number, each, asked(each), args.task) for number, each in enumerate(evaluated))
         made.append((folder / f"eval_{args.eval.name}.json", as_json_list(entries), len(evaluated)))
     with ExitStack() as files:  # both are made before either is put in its place
-        for path, lines, _ in made:
+        for path, content, _ in made:
             path.parent.mkdir(parents=True, exist_ok=True)
-            files.enter_context(replacing(path)).writelines(lines)
+            files.enter_context(replacing(path)).writelines(content)
     print("; ".join([*(f"{path}: {number} rows" for path, _, number in made), f"{bad.count} bad rows left out"]))
     return 0
 

@@ -84,13 +84,13 @@ def open_file(path: Path) -> Iterator[SourceRow]:
     return _read(str(path), readers[path.suffix](path))
 
 
-def open_dataset(name: str, split: str, revision: str = "", config: str | None = None) -> Iterator[SourceRow]:
+def open_dataset(name: str, split: str, config: str | None = None) -> Iterator[SourceRow]:
     """The rows of one split of a Hugging Face dataset, of its only configuration unless one is named, streamed.
 
     Repositories that mix formats, such as parquet for training beside JSON for evaluation, cannot be loaded as a
     whole; of those, the files with the split's name as a word of their own name are read. Raises DataError.
     """
-    return _read(f"{name}: split {split!r}", _hub_rows(name, split, revision, config))
+    return _read(f"{name}: split {split!r}", _hub_rows(name, split, config))
 
 
 def _read(name: str, rows: Iterator[SourceRow]) -> Iterator[SourceRow]:
@@ -111,10 +111,10 @@ def _parquet_rows(path: Path) -> Iterator[SourceRow]:
     yield from _numbered(row for batch in batches for row in batch.to_pylist())
 
 
-def _hub_rows(name: str, split: str, revision: str, config: str | None) -> Iterator[SourceRow]:
+def _hub_rows(name: str, split: str, config: str | None) -> Iterator[SourceRow]:
     from datasets import load_dataset  # slow to import; local files do without
 
-    load = partial(load_dataset, name, split=split, revision=revision or None, streaming=True)
+    load = partial(load_dataset, name, split=split, streaming=True)
     try:
         found = load(name=config)
     except ValueError as error:

@@ -97,9 +97,8 @@ def haystack(
     """Numbers of ``length`` documents, in reading order. Raises DataError: more must be there, or fewer can be."""
     chosen = list(question.paragraphs if published else question.gold)
     if len(chosen) > length:
-        what = "paragraphs of its own (--published-layout)" if published else "gold documents"
-        raise DataError(f"question {question.id} has {len(chosen)} {what}, more than the {length} asked for; choose a "
-                        "greater length")
+        raise DataError(f"question {question.id} has {len(chosen)} documents of its own, more than the {length} asked "
+                        "for; choose a greater length")
     rng = random.Random(f"{seed}/{question.id}/{length}")
     is_clean = (lambda number: True) if published else _without_answer(documents, question)
     own = [number for number in question.own if number not in chosen and is_clean(number)]

@@ -134,8 +134,7 @@ class Countdown(FormTask):
     def is_right(self, reply: str, row: TaskRow) -> bool:
         numbers, target = row.metadata.get("numbers"), row.metadata.get("target", row.golds[0] if row.golds else None)
         if not isinstance(numbers, list) or target is None:
-            raise MemAgentError("a countdown row needs metadata.numbers, a list of whole numbers, and "
-                                f"metadata.target; it has {numbers!r:.60} and {target!r:.60}")
+            raise MemAgentError(f"a countdown row needs metadata.numbers and .target; it has {numbers!r}, {target!r}")
         value, used = exact_value(self.read_answer(reply)) or (None, [])
         return value == Fraction(str(target)) and sorted(used) == sorted(map(int, numbers))
 

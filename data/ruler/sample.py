@@ -40,7 +40,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -68,9 +68,8 @@ TEXTS: Mapping[str, str] = yaml.safe_load(Path(__file__).with_name("wording.yaml
 _DOCUMENT_MARK = "\0"
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
-    texts: Mapping[str, str] = field(default_factory=lambda: TEXTS)
+class Wording(NamedTuple):
+    texts: Mapping[str, str] = TEXTS
     name: str = "built in"
 
     def text(self, name: str, **values: object) -> str:
@@ -118,20 +117,12 @@ class Corpus(NamedTuple):
 
 
 def read_essay(paths: Sequence[Path], wording: Wording) -> Essay:
-    """The files' text with every run of blanks and newlines as one blank; the wording's noise without files.
-
-    Raises:
-        RulerError: a file is no text.
-    """
+    """The text of the files, of JSON its field ``text``, with every run of blanks and newlines as one blank; the
+    wording's noise without files."""
     if not paths:
         return Essay(wording.texts["noise"], "repeated sentences (built in, no --haystack given)")
-    texts = []
-    for path in paths:
-        try:
-            is_json = path.suffix == ".json"
-            texts.append(orjson.loads(path.read_bytes())["text"] if is_json else path.read_text("utf-8"))
-        except (ValueError, KeyError, TypeError) as error:
-            raise RulerError(f"--haystack {path}: not UTF-8 text, or JSON with a field `text` ({error})") from None
+    texts = [orjson.loads(path.read_bytes())["text"] if path.suffix == ".json" else path.read_text("utf-8")
+             for path in paths]
     text = " ".join(" ".join(texts).split())
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return Essay(text, f"{'+'.join(path.name for path in paths)} sha256:{digest}")

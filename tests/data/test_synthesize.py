@@ -116,7 +116,7 @@ def test_subsets_hold_questions_whose_evidence_is_far_apart_last_fact_first(raw,
 # --- what goes wrong -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("flags", "named"), [
     (("--lengths", "50 x"), "50 x"), (("--lengths", "1"), "1 asked for"), (("--lengths", "1000"), "in the pool"),
-    (("--lengths", "4", "--questions", "61"), "61 questions"), (("--lengths", "9", "--published-layout"), "-layout"),
+    (("--lengths", "4", "--questions", "61"), "61 questions"), (("--lengths", "9", "--published-layout"), "has 10"),
 ])
 def test_wrong_use_is_one_line_and_leaves_nothing(raw, tmp_path, capsys, flags, named):
     assert write(tmp_path / "out", *flags) == 1
