@@ -110,13 +110,8 @@ class MathQuestion(NamedTuple):
 
 
 # --- Countdown -------------------------------------------------------------------------------------------------------
-class Term(NamedTuple):
-    """A value with how it came about."""
-
-    value: int
-    text: str
-    steps: tuple[str, ...] = ()
-    """One line for each operation, in the order in which they are done."""
+Term = tuple[int, str, tuple[str, ...]]
+"""A value, its expression, and one line for each operation, in the order in which they are done."""
 
 
 def problems(seed: int | str) -> Iterator[MathQuestion]:
@@ -125,7 +120,7 @@ def problems(seed: int | str) -> Iterator[MathQuestion]:
     for number in count():
         rng = random.Random(f"{seed}/countdown/{number}")
         numbers = [rng.randint(1, LARGEST_NUMBER) for _ in range(rng.choice(SIZES))]
-        terms = [Term(number, str(number)) for number in numbers]
+        terms: list[Term] = [(number, str(number), ()) for number in numbers]
         while len(terms) > 1:
             pair = rng.sample(range(len(terms)), 2)
             joined = rng.choice(_joined(*(terms[place] for place in pair)))
@@ -139,12 +134,11 @@ def problems(seed: int | str) -> Iterator[MathQuestion]:
 
 def _joined(one: Term, other: Term) -> list[Term]:
     """All that the two give, whole and not negative."""
-    large, small = (one, other) if one.value >= other.value else (other, one)
-    values = {"+": large.value + small.value, "-": large.value - small.value, "*": large.value * small.value}
-    if small.value and large.value % small.value == 0:
-        values["/"] = large.value // small.value
-    return [Term(value, f"({large.text} {sign} {small.text})",
-                 (*large.steps, *small.steps, f"{large.value} {sign} {small.value} = {value}"))
+    (large, first, before), (small, second, then) = (one, other) if one[0] >= other[0] else (other, one)
+    values = {"+": large + small, "-": large - small, "*": large * small}
+    if small and large % small == 0:
+        values["/"] = large // small
+    return [(value, f"({first} {sign} {second})", (*before, *then, f"{large} {sign} {small} = {value}"))
             for sign, value in values.items()]
 
 
@@ -244,7 +238,25 @@ def _asking(args: argparse.Namespace) -> Callable[[MathQuestion], list[dict[str,
 @one_line_errors("the earlier output, if any, is as it was", codes={NoGoodRows: 1, MemAgentError: 2, OSError: 2})
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    args = _parser().parse_args(argv)
+    parser = argparse.ArgumentParser(prog="mem-agent prepare-math", description="Write rows of math tasks.")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--input", type=Path, metavar="FILE", help=".parquet, .csv, .jsonl or .json (a list) file")
+    source.add_argument("--hf-dataset", metavar="ID", help="Hugging Face dataset")
+    source.add_argument("--countdown", type=positive_number, metavar="N", help="make N problems of --task countdown")
+    add, forms = parser.add_argument, tuple(TEXTS["system"])
+    add("--hf-config", help="configuration of the dataset, where it has several")
+    add("--hf-split", default="train", help="split of the dataset (train)")
+    add("--task", required=True, choices=tuple(READERS), help="shape of the rows, and their task")
+    add("--output", type=Path, metavar="FILE", help="JSONL file of training rows")
+    add("--eval", type=Path, metavar="NAME",
+        help="write eval_NAME.json, for LENGTH=NAME, beside --output; DIR/NAME: in DIR")
+    add("--split-eval", type=positive_number, default=0, metavar="N", help="hold N rows out for --eval")
+    add("--form", default=forms[0], choices=forms, help="of replies: steps and answer in tags, or a box (reasoning)")
+    add("--system", type=Path, metavar="FILE", help="the system message, in place of the pack's; empty: none")
+    add("--shots", type=int, choices=range(EXAMPLES), default=0, metavar="K",
+        help=f"solved examples before each question, at most {EXAMPLES - 1} (0)")
+    add("--seed", type=whole_number, default=42, help="shots, held-out rows and problems made (42)")
+    args = parser.parse_args(argv)
     if not (args.output or args.eval) or bool(args.split_eval) != bool(args.output and args.eval):
         raise MemAgentError("--output FILE, --eval NAME and --split-eval N, the rows held out of the first for the "
                             "second, go together; else give --output or --eval")
@@ -279,28 +291,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             files.enter_context(replacing(path)).writelines(content)
     print("; ".join([*(f"{path}: {number} rows" for path, _, number in made), f"{bad.count} bad rows left out"]))
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mem-agent prepare-math", description="Write rows of math tasks.")
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--input", type=Path, metavar="FILE", help=".parquet, .csv, .jsonl or .json (a list) file")
-    source.add_argument("--hf-dataset", metavar="ID", help="Hugging Face dataset")
-    source.add_argument("--countdown", type=positive_number, metavar="N", help="make N problems of --task countdown")
-    add, forms = parser.add_argument, tuple(TEXTS["system"])
-    add("--hf-config", help="configuration of the dataset, where it has several")
-    add("--hf-split", default="train", help="split of the dataset (train)")
-    add("--task", required=True, choices=tuple(READERS), help="shape of the rows, and their task")
-    add("--output", type=Path, metavar="FILE", help="JSONL file of training rows")
-    add("--eval", type=Path, metavar="NAME",
-        help="write eval_NAME.json, for LENGTH=NAME, beside --output; DIR/NAME: in DIR")
-    add("--split-eval", type=positive_number, default=0, metavar="N", help="hold N rows out for --eval")
-    add("--form", default=forms[0], choices=forms, help="of replies: steps and answer in tags, or a box (reasoning)")
-    add("--system", type=Path, metavar="FILE", help="the system message, in place of the pack's; empty: none")
-    add("--shots", type=int, choices=range(EXAMPLES), default=0, metavar="K",
-        help=f"solved examples before each question, at most {EXAMPLES - 1} (0)")
-    add("--seed", type=whole_number, default=42, help="shots, held-out rows and problems made (42)")
-    return parser
 
 
 if __name__ == "__main__":

@@ -269,7 +269,23 @@ def _sessions(messages: Sequence[Fields]) -> Talks:
 @one_line_errors("the earlier output, if any, is as it was", codes={NoGoodRows: 1, MemAgentError: 2, OSError: 2})
 def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit code."""
-    args = _parser().parse_args(argv)
+    parser = argparse.ArgumentParser(prog="mem-agent prepare-sessions", description="Write histories for the sifter.")
+    add = parser.add_argument
+    add("--format", required=True, choices=(*READERS, "personamem"), help="of the input; rows: the sifter's own")
+    add("--input", required=True, type=Path, nargs="+", metavar="FILE", help="questions: JSON, CSV or parquet")
+    add("--contexts", type=Path, metavar="PATH",
+        help="personamem: its shared_contexts .jsonl, or the folder of version 2's histories")
+    add("--size", default="32k", choices=("32k", "128k"), help="personamem, version 2: which histories (32k)")
+    add("--output-dir", type=Path, default=Path("data"), metavar="DIR", help="(data)")
+    add("--dataset", required=True, metavar="NAME", help="folder below it")
+    split = parser.add_mutually_exclusive_group()
+    split.add_argument("--split", metavar="NAME", help="the file's name (test)")
+    split.add_argument("--test-share", type=float, metavar="S", help="divide rows: this share is the test")
+    split.add_argument("--test-rows", type=positive_number, metavar="N", help="divide rows: so many are the test")
+    add("--seed", type=whole_number, default=42, help="of that division (42)")
+    add("--split-order", type=Path, metavar="FILE", help="take ids and their order from this file")
+    add("--with-gold", action="store_true", help="leave out questions without a gold session")
+    args = parser.parse_args(argv)
     read = personamem_reader(args.contexts, args.size) if args.format == "personamem" else READERS[args.format]
     folder: Path = args.output_dir / args.dataset
     folder.mkdir(parents=True, exist_ok=True)
@@ -372,26 +388,6 @@ def _schema(rows: list[dict[str, Any]]) -> pa.Schema:
     types = {name: pa.infer_type([row.get(name) for row in rows]) for name in names}
     types = {name: empty.get(kind, kind) for name, kind in types.items()}
     return pa.schema(types | {"haystack_sessions": pa.large_string()})
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mem-agent prepare-sessions", description="Write histories for the sifter.")
-    add = parser.add_argument
-    add("--format", required=True, choices=(*READERS, "personamem"), help="of the input; rows: the sifter's own")
-    add("--input", required=True, type=Path, nargs="+", metavar="FILE", help="questions: JSON, CSV or parquet")
-    add("--contexts", type=Path, metavar="PATH",
-        help="personamem: its shared_contexts .jsonl, or the folder of version 2's histories")
-    add("--size", default="32k", choices=("32k", "128k"), help="personamem, version 2: which histories (32k)")
-    add("--output-dir", type=Path, default=Path("data"), metavar="DIR", help="(data)")
-    add("--dataset", required=True, metavar="NAME", help="folder below it")
-    split = parser.add_mutually_exclusive_group()
-    split.add_argument("--split", metavar="NAME", help="the file's name (test)")
-    split.add_argument("--test-share", type=float, metavar="S", help="divide rows: this share is the test")
-    split.add_argument("--test-rows", type=positive_number, metavar="N", help="divide rows: so many are the test")
-    add("--seed", type=whole_number, default=42, help="of that division (42)")
-    add("--split-order", type=Path, metavar="FILE", help="take ids and their order from this file")
-    add("--with-gold", action="store_true", help="leave out questions without a gold session")
-    return parser
 
 
 if __name__ == "__main__":

@@ -226,10 +226,10 @@ def _cell(name: str, text: str) -> Any:
 
 def literal(value: Any) -> Any:
     """The list or object that a text writes as JSON or as Python does; ``value`` itself where it writes none."""
-    for read in (orjson.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError):
-            found = read(value)
-            return found if isinstance(found, list | dict) else value
+    if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
+        for read in (orjson.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError):
+                return read(value)
     return value
 
 

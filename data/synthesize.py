@@ -197,44 +197,6 @@ def training_questions(args: argparse.Namespace, corpora: Corpora, curriculum: C
 
 
 # --- evaluation files ------------------------------------------------------------------------------------------------
-def synthesise(args: argparse.Namespace, lengths: Sequence[int]) -> None:
-    """Write what is missing, every length followed by its subsets.
-
-    Raises:
-        MemAgentError: raw data, lengths or folder are of no use, or a file there is another one; OSError: disk full.
-    """
-    with eval_files.locked_manifest(args.output) as manifest:
-        sources = _sources(args, lengths)
-        missing = {name: source for name, source in sources.items() if not manifest.has(name, source)}
-        for name in sources:
-            if name not in missing and name != CORPUS:
-                print(f"{args.output / name}: there")
-        if not missing:
-            return
-        everything = load_corpora(args.raw, as_published=bool(args.layout))
-        for reason, count in everything.skipped.items():
-            print(f"left out: {count} questions {reason}")
-        every = chosen(args, everything)
-        candidates = chosen(args, everything, CANDIDATES) if args.distant_evidence else every
-        for name, source in missing.items():
-            more: dict[str, Any] = {}
-            if name == CORPUS:
-                rows, more["documents"] = as_json_lines(everything.documents), len(everything.documents)
-            else:
-                entries = _entries(args, candidates if "min_distance" in source else every, source)
-                first = next(entries, None)
-                if first is None:
-                    print(f"{args.output / name}: not written, no question has its evidence that far apart")
-                    continue
-                rows = as_json_list(islice(chain([first], entries), len(every.questions)))
-                if source["index_only"]:
-                    more["corpus"] = {"file": CORPUS, "sha256": manifest.files[CORPUS]["sha256"]}
-            with manifest.draft(name, source, **more) as draft:
-                draft.writelines(rows)
-            entry = manifest.files[name]
-            print(f"{args.output / name}: written, {entry['bytes'] / 1e6:.1f} MB, sha256 {entry['sha256'][:16]}")
-
-
 def _sources(args: argparse.Namespace, lengths: Sequence[int]) -> dict[str, dict[str, Any]]:
     """What each file is made from: changes whenever its questions or their documents might."""
     raw = [{"file": path.name, "sha256": sha256_of(path)} for path in args.raw]
@@ -305,7 +267,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--distant-evidence", action="store_true",
         help=f"as well files of questions whose evidence lies {DISTANCES} documents apart, the last fact first")
     args = parser.parse_args(argv)
-    synthesise(args, eval_files.parse_lengths(args.lengths))
+    sources = _sources(args, eval_files.parse_lengths(args.lengths))
+    with eval_files.locked_manifest(args.output) as manifest:
+        missing = {name: source for name, source in sources.items() if not manifest.has(name, source)}
+        for name in sources:
+            if name not in missing and name != CORPUS:
+                print(f"{args.output / name}: there")
+        if not missing:
+            return 0
+        everything = load_corpora(args.raw, as_published=bool(args.layout))
+        for reason, count in everything.skipped.items():
+            print(f"left out: {count} questions {reason}")
+        every = chosen(args, everything)
+        candidates = chosen(args, everything, CANDIDATES) if args.distant_evidence else every
+        for name, source in missing.items():
+            more: dict[str, Any] = {}
+            if name == CORPUS:
+                rows, more["documents"] = as_json_lines(everything.documents), len(everything.documents)
+            else:
+                entries = _entries(args, candidates if "min_distance" in source else every, source)
+                first = next(entries, None)
+                if first is None:
+                    print(f"{args.output / name}: not written, no question has its evidence that far apart")
+                    continue
+                rows = as_json_list(islice(chain([first], entries), len(every.questions)))
+                if source["index_only"]:
+                    more["corpus"] = {"file": CORPUS, "sha256": manifest.files[CORPUS]["sha256"]}
+            with manifest.draft(name, source, **more) as draft:
+                draft.writelines(rows)
+            entry = manifest.files[name]
+            print(f"{args.output / name}: written, {entry['bytes'] / 1e6:.1f} MB, sha256 {entry['sha256'][:16]}")
     return 0
 
 
