@@ -100,7 +100,7 @@ def training_files(train_data: str | Path) -> tuple[Path, ...]:
     elif not (files := _named(text)):
         found = path.glob(SHARDS) if path.is_dir() else path.parent.glob(path.name)
         files = tuple(sorted(found, key=_by_number))
-    if absent := [file for file in files or [path / SHARDS] if not file.is_file()]:
+    if absent := [file for file in files or [path / SHARDS if path.is_dir() else path] if not file.is_file()]:
         raise DataError(f"TRAIN_DATA={text!r}: {absent[0]}: no such file; make it with mem-agent prepare, shards with "
                         "mem-agent prepare-rl-data")
     if len(files) > 1 and {(file.parent, file.suffix) for file in files} != {(files[0].parent, ".parquet")}:
