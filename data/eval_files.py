@@ -218,8 +218,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                         "again to continue") from None
     there = {path: n for path, n in files.items() if path.is_file()}
     for path, n in there.items():
-        by_number = f"; names documents of HotpotQA's {RAW_NAMES[0]}, put that file beside it"
-        print(f"{path}: there{by_number if n > INDEX_ONLY_ABOVE else ''}")
+        hint = f"; put HotpotQA's {RAW_NAMES[0]} beside it" if n > INDEX_ONLY_ABOVE else ""
+        print(f"{path}: there{hint}")
     if not there or (args.lengths and there != files):
         raise DataError(f"{args.dataset} has not all of {', '.join(names)}")
     return 0

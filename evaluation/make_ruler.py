@@ -40,8 +40,8 @@ from ..agents.vocabulary import Vocabulary
 from ..checkpoints.hf_model import load_vocabulary, local_folder
 from ..config import Config
 from ..data.eval_files import parse_lengths
-from ..data.ruler.sample import Haystack, LengthError, RulerError, Wording, load_wording
-from ..data.ruler.tasks import TASKS, read_essay, read_hotpotqa, read_squad
+from ..data.ruler.sample import READERS, Haystack, LengthError, RulerError, Wording, load_wording, read_essay
+from ..data.ruler.tasks import TASKS
 from ..system.cli import one_line_errors, positive_number, run_main
 from ..system.files import replacing
 
@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--wording", type=Path, metavar="FILE", help="YAML of sentences in place of the built-in ones")
     options = parser.parse_args(argv)
     corpora = {raw: read(path, Random(f"{options.seed}/{raw}")) for raw, read, path in
-               (("squad", read_squad, options.squad), ("hotpotqa", read_hotpotqa, options.hotpotqa)) if path}
+               zip(READERS, READERS.values(), (options.squad, options.hotpotqa), strict=True) if path}
     names = options.tasks.split() or [name for name, task in TASKS.items() if not task.raw or task.raw in corpora]
     for name in names:
         if name not in TASKS:
