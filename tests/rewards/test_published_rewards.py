@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from mem_agent.custom_convert import group_advantages, turn_advantages
+from mem_agent.rewards.answers import the_answer_is
 from mem_agent.rewards.turn_rewards import Step, published_state_rewards
 from mem_agent.tasks.qa import boxed_exact_match
 from mem_agent.tests.helpers import published
@@ -20,10 +21,9 @@ from mem_agent.tests.helpers.published import MEMAGENT, REMEMR1
 
 REPLIES = 5_000
 PIECES = (
-    "\\boxed{", "\\boxed {", "\\boxed ", "\\boxed", "\\fbox{", "}", "{", "\\{", "\\}", "$", "\n", " ", "  ", ".",
-    " .5", "{.", "\\%", "\\$", "%", "\\!", "\\\\", "\\text{", "\\frac", "\\tfrac", "\\left(", "\\right)", "^\\circ",
-    "^{\\circ}", "the ", "The ", "Beatles", "beatles", "Ann Lee", "ann", "yes", "no", "35", "</think>", "<think>",
-    "İ", "ß", "東京", "x" * 40, "word " * 30,
+    "\\boxed{", "\\boxed {", "\\boxed ", "\\boxed", "\\fbox{", "}", "{", "\\{", "\\}", "$", "\n", " ", ".", " .5", "{.",
+    "\\%", "\\$", "%", "\\!", "\\\\", "\\text{", "\\frac", "\\tfrac", "\\left(", "\\right)", "^\\circ", "the ", "The ",
+    "Beatles", "beatles", "Ann Lee", "ann", "yes", "no", "35", "</think>", "<think>", "İ", "ß", "東京", "x" * 40,
 )
 """Boxes whole and broken, what the release deletes, letters that grow when they are made small, and length."""
 GOLDS = ("The Beatles", "Ann Lee", "35", "35%", "0.5", ".5", "yes", "no", "東京", "", " ", "x", "\\frac12", "İ", "{a}")
@@ -111,3 +111,12 @@ def test_the_released_mix_of_advantages_counts_the_state_twice():
         theirs = outcome.repeat_interleave(turns) * alpha + state * (1 - alpha)
         ours = turn_advantages(group_advantages(rewards, groups), states, groups, alpha, state_weight=2.0)
         assert [value for row in ours for value in row] == pytest.approx(theirs.tolist(), abs=1e-5)
+
+
+def test_the_answer_is_as_published():
+    utils = published.load(published.checkout(MEMAGENT), "taskutils.memory_eval.utils.__init__", only=("taskutils",))
+    rng = random.Random(0)
+    parts = ["the answer is", "The answer is", "*", "**", ".", " ", "\n", "Rome", "U.S.", "\\boxed{x}", "\u00a0", "é",
+             "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "<｜", "the ", "answer is", "\t"]
+    replies = ["".join(rng.choices(parts, k=rng.randint(0, 12))) for _ in range(REPLIES)]
+    assert [reply for reply in replies if the_answer_is(reply) != utils.extract_answer(reply)] == []
