@@ -83,7 +83,7 @@ def our_prompts(agent, question, document, replies):
 @pytest.mark.parametrize("order,same", [("ask_first", True), ("add_first", False)])
 def test_every_turn_of_its_training(order, same, tmp_path):
     absent = ("verl", "tensordict", "omegaconf", "openai")
-    module = published.load(published.checkout(REMEMR1), "recurrent.impls.memory_revisit", absent)
+    module = published.load(published.checkout(REMEMR1), "recurrent.impls.memory_revisit", *absent)
     logging.getLogger(module.logger.name).setLevel(logging.ERROR)
     tokenizer = copy.deepcopy(make_tokenizer(thinking_tokens=False))
     tokenizer.chat_template = TEMPLATE

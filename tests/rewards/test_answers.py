@@ -1,4 +1,4 @@
-r"""Answers in replies: boxes, "the answer is", kinds of answers, the training reward, what keeping to a form is worth."""
+"""Answers in replies: boxes, "the answer is", kinds of answers, the training reward, and forms of a reply."""
 
 import pytest
 

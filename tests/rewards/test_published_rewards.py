@@ -21,9 +21,9 @@ from mem_agent.tests.helpers.published import MEMAGENT, REMEMR1
 
 REPLIES = 5_000
 PIECES = (
-    "\\boxed{", "\\boxed {", "\\boxed ", "\\boxed", "\\fbox{", "}", "{", "\\{", "\\}", "$", "\n", " ", ".", " .5", "{.",
-    "\\%", "\\$", "%", "\\!", "\\\\", "\\text{", "\\frac", "\\tfrac", "\\left(", "\\right)", "^\\circ", "the ", "The ",
-    "Beatles", "beatles", "Ann Lee", "ann", "yes", "no", "35", "</think>", "<think>", "İ", "ß", "東京", "x" * 40,
+    "\\boxed{", "\\boxed {", "\\boxed ", "\\boxed", "\\fbox{", "}", "{", "\\{", "\\}", "$", "\n", " ", ".", " .5",
+    "{.", "\\%", "\\$", "%", "\\!", "\\\\", "\\text{", "\\frac", "\\tfrac", "\\left(", "\\right)", "^\\circ", "the ",
+    "The ", "Beatles", "beatles", "Ann Lee", "ann", "yes", "no", "35", "</think>", "<think>", "İ", "ß", "東京", "x" * 40,
 )
 """Boxes whole and broken, what the release deletes, letters that grow when they are made small, and length."""
 GOLDS = ("The Beatles", "Ann Lee", "35", "35%", "0.5", ".5", "yes", "no", "東京", "", " ", "x", "\\frac12", "İ", "{a}")
@@ -78,7 +78,7 @@ def batch_of(kind, golds):
 
 @pytest.fixture(scope="module")
 def metric_utils():
-    return published.load(published.checkout(REMEMR1), "verl.trainer.ppo.metric_utils", only=("verl",))
+    return published.load(published.checkout(REMEMR1), "verl.trainer.ppo.metric_utils", "verl")
 
 
 def test_state_rewards(metric_utils):
@@ -97,8 +97,9 @@ def test_state_rewards(metric_utils):
 
 
 def test_the_released_mix_of_advantages_counts_the_state_twice():
-    path = published.checkout(REMEMR1) / "verl" / "trainer" / "ppo" / "ray_trainer.py"
-    (advantage,) = published.load_functions(path, "compute_1D_grpo_advantage")
+    absent = ("verl", "ray", "omegaconf", "torchdata", "codetiming", "tensordict")
+    trainer = published.load(published.checkout(REMEMR1), "verl.trainer.ppo.ray_trainer", *absent)
+    advantage = trainer.compute_1D_grpo_advantage
     rng, alpha, turns = random.Random(8), 0.8, 4
     for _ in range(200):
         groups = [group for group in range(3) for _ in range(4)]
@@ -114,7 +115,7 @@ def test_the_released_mix_of_advantages_counts_the_state_twice():
 
 
 def test_the_answer_is_as_published():
-    utils = published.load(published.checkout(MEMAGENT), "taskutils.memory_eval.utils.__init__", only=("taskutils",))
+    utils = published.load(published.checkout(MEMAGENT) / "taskutils" / "memory_eval", "utils")
     rng = random.Random(0)
     parts = ["the answer is", "The answer is", "*", "**", ".", " ", "\n", "Rome", "U.S.", "\\boxed{x}", "\u00a0", "é",
              "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "<｜", "the ", "answer is", "\t"]

@@ -15,7 +15,7 @@ from mem_agent.tests.helpers.stage_rows import embedded_row, history_question
 
 
 def read(**columns):
-    talks = [[{"role": "user", "content": "I moved to Lyon.", "has_answer": True}], [{"role": "user", "content": "Hi"}]]
+    talks = [[{"role": "user", "content": "I moved to Lyon.", "has": 1}], [{"role": "user", "content": "Hi"}]]
     row = {"question": "Where?", "answer": "Lyon", "haystack_sessions": orjson.dumps(talks).decode(),
            "haystack_session_ids": ["a", "b"], "answer_session_ids": ["b"], **columns}
     return sessions.question_of(row, "f", 3)
@@ -30,11 +30,12 @@ def test_a_published_row_is_read():
 
 
 @pytest.mark.parametrize("columns, field, value", [
-    ({"answer": None, "gold_answer": 7}, "answers", ("7",)), ({"answers": ["A", "A", " ", "B"]}, "answers", ("A", "B")),
-    ({"question_id": ""}, "id", "3"), ({"answer_session_ids": 7, "haystack_session_ids": [7, 8]}, "gold", ("7",)),
-    ({"question": " 他住在哪里？ "}, "language", Language.ZH), ({"question": "他？", "language": "en"}, "language", "en"),
-    ({"question": "他在 Google 工作吗？"}, "language", Language.ZH),
-    ({"question": "Does 王小明 like the new restaurant?"}, "language", Language.EN),
+    ({"answer": None, "gold_answer": 7}, "answers", ("7",)), ({"question_id": ""}, "id", "3"),
+    ({"answers": ["A", "A", " ", "B"]}, "answers", ("A", "B")),
+    ({"answer_session_ids": 7, "haystack_session_ids": [7, 8]}, "gold", ("7",)),
+    ({"question": " 他住在哪里？ "}, "language", "zh"), ({"question": "他？", "language": "en"}, "language", "en"),
+    ({"question": "他在 Google 工作吗？"}, "language", "zh"),
+    ({"question": "Does 王小明 like the new restaurant?"}, "language", "en"),
     ({"topic": "t", "similarities": [1.0]}, "own", {"topic": "t", "similarities": [1.0]}),
 ])
 def test_columns(columns, field, value):
