@@ -1,4 +1,4 @@
-"""The prompts of ReMemR1's published training loop, token for token, all turns of two documents at a time.
+"""The prompts of ReMemR1's published training loop, token for token, all turns of a document.
 
     REMEMR1_ROOT=... python -m pytest tests/agents/test_published_training.py
 
@@ -42,30 +42,19 @@ REPLIES = (
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}assistant:\n"
 
 
-def their_agent(module, tokenizer):
-    sizes = {"context_key": "", "max_prompt_length": 50, "chunk_size": CHUNK, "max_chunks": TURNS,
-             "max_memorization_length": REPLY, "max_final_response_length": REPLY}
-    return published.settle_ties(module).MemoryAgent(tokenizer, module.MemoryConfig(**sizes))
-
-
-def their_prompts(agent, tokenizer, question, documents, replies):
-    """For each document the prompts of its turns; ``replies[document][turn]`` are token ids."""
-    width = max(map(len, documents))
-    context = torch.tensor([d + [tokenizer.pad_token_id] * (width - len(d)) for d in documents])
-    questions = np.empty(len(documents), object)
-    questions[:] = [question] * len(documents)
+def their_prompts(agent, question, document, replies):
+    """The prompts of all turns, of two equal readings: it reads none alone. ``replies`` are token ids by turn."""
+    questions = np.empty(2, object)
+    questions[:] = [question] * 2
     agent.start(SimpleNamespace(
-        batch={"context_length": torch.tensor([len(d) for d in documents]), "context_ids": context},
+        batch={"context_length": torch.tensor([len(document)] * 2), "context_ids": torch.tensor([document] * 2)},
         non_tensor_batch={"prompt_ids": questions},
     ), {})
-    found = [[] for _ in documents]
+    found = []
     while not agent.done():
-        messages, _ = agent.action()  # one for each document: they have as many sections, so all are always active
-        rows = [each[len(shown)] for each, shown in zip(replies, found, strict=True)]
-        for shown, message in zip(found, messages, strict=True):
-            shown.append(message.tolist())
-        padded = [row + [tokenizer.pad_token_id] * (max(map(len, rows)) - len(row)) for row in rows]
-        agent.update(SimpleNamespace(batch={"responses": torch.tensor(padded)}))
+        (message, _), _ = agent.action()
+        agent.update(SimpleNamespace(batch={"responses": torch.tensor([replies[len(found)]] * 2)}))
+        found.append(message.tolist())
     return found
 
 
@@ -88,22 +77,21 @@ def test_every_turn_of_its_training(order, same, tmp_path):
     tokenizer = copy.deepcopy(make_tokenizer(thinking_tokens=False))
     tokenizer.chat_template = TEMPLATE
     vocabulary = Vocabulary(tokenizer)
-    theirs, texts = their_agent(module, tokenizer), str(tmp_path / "texts.yaml")
+    sizes = {"context_key": "", "max_prompt_length": 50, "chunk_size": CHUNK, "max_chunks": TURNS,
+             "max_memorization_length": REPLY, "max_final_response_length": REPLY}
+    theirs = published.settle_ties(module).MemoryAgent(tokenizer, module.MemoryConfig(**sizes))
+    texts = str(tmp_path / "texts.yaml")
     assert main(["--checkout", str(published.checkout(REMEMR1)), "--of", "rememr1-train", "--output", texts]) == 0
     agent = build_agent(
         Config(agent="rememr1", mem_prompts=texts, mem_max_memory=REPLY, mem_max_final=REPLY,
                agent_args=f"carry=reply recall=tfidf_tokens recall_order={order}"), vocabulary, {},
     )
     rng, question, equal = random.Random(4), vocabulary.encode_text("Who has the red key?"), []
-    for _ in range(20):
-        documents = [
-            [vocabulary.encode_text(c)[0] for c in rng.choices("abcdefgh", k=CHUNK * TURNS - rng.randint(0, 9))]
-            for _ in range(2)
-        ]
-        replies = [[[*vocabulary.encode_text(rng.choice(REPLIES)), tokenizer.eos_token_id] for _ in range(TURNS + 1)]
-                   for _ in documents]
-        wanted = their_prompts(theirs, tokenizer, question, documents, replies)
-        given = [our_prompts(agent, question, *one) for one in zip(documents, replies, strict=True)]
-        equal += [w == g for one, other in zip(wanted, given, strict=True)
-                  for w, g in zip(one, other, strict=True)]
-    assert len(equal) == 20 * 2 * (TURNS + 1) and all(equal) == same
+    for _ in range(40):
+        letters = rng.choices("abcdefgh", k=CHUNK * TURNS - rng.randint(0, 9))
+        document = [vocabulary.encode_text(letter)[0] for letter in letters]
+        replies = [[*vocabulary.encode_text(rng.choice(REPLIES)), tokenizer.eos_token_id] for _ in range(TURNS + 1)]
+        wanted, given = (prompts(one, question, document, replies)
+                         for prompts, one in ((their_prompts, theirs), (our_prompts, agent)))
+        equal += [w == g for w, g in zip(wanted, given, strict=True)]
+    assert len(equal) == 40 * (TURNS + 1) and all(equal) == same

@@ -1,11 +1,9 @@
 """Gated and parallel reading and MEM1: what each reply does to the memory and to the reading."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mem_agent.agents.records import StopReason
-from mem_agent.tests.helpers.scripted import QUESTION, SECTIONS, VOCABULARY, read
+from mem_agent.tests.helpers.scripted import QUESTION, VOCABULARY, read
 
 BOX = "\\boxed{red}"
 COUNTS = {
@@ -63,17 +61,6 @@ def test_a_merge_turn_sees_question_memory_and_useful_replies_in_order():
     assert "<notes>" in merge and QUESTION in merge and "a\n\nold" in merge and "Nothing yet." in merge
     assert [("mmm" in p) for p in run.prompts[4:7]] == [True] * 3, "one round is read beside one memory"
     assert run.memories == ["", "mmm", "fff"], "a reply that repeats the memory is left out"
-
-
-@given(st.lists(st.sampled_from(["nothing", "a", "b", "", "longer text"]), min_size=24, max_size=24),
-       st.integers(1, 10), st.integers(2, 6))
-@settings(max_examples=40)
-def test_parallel_reads_every_section_once_in_order_in_at_most_two_rounds_for_each_width(replies, chunks, width):
-    run = read(lambda prompt, n: replies[n] if "Answer:" not in prompt else BOX, chunks, f"width={width}",
-               agent="parallel")
-    assert run.read == [SECTIONS[i : i + 2] for i in range(0, 2 * chunks, 2)]
-    groups, rest = divmod(chunks, width)
-    assert len(run.memories) == run.count("rounds") - 1 <= 2 * groups + min(rest, 2) <= chunks
 
 
 def test_mem1_drops_all_earlier_context_and_answers_in_its_tags():

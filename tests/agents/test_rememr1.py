@@ -5,8 +5,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from mem_agent import rollout
@@ -68,8 +66,8 @@ def test_what_a_query_finds(replies, args, found):
 MEMORIES = ["Anna has the key", "the key is red", "Ben sleeps"]
 
 
-def history(texts, recall, **options):
-    made = history_by(recall, **options)
+def history(texts, recall):
+    made = history_by(recall)
     for text in texts:
         made = made.add(text)
     return made
@@ -110,23 +108,6 @@ def test_tfidf_is_scikit_learns_and_bm25_is_bm25s(texts, query, expected):
     ours = scores(tfidf, texts, query)
     assert ours / np.linalg.norm(ours) == pytest.approx(cosines / np.linalg.norm(cosines), abs=1e-5)
     assert scores(bm25, texts, query) == pytest.approx(expected, abs=1e-5)
-
-
-def tokenize(text):
-    """As byte-level vocabularies write tokens, ``_`` for a blank's sign."""
-    return text.replace("_", "\u0120").split()
-
-
-LETTERS = st.lists(st.sampled_from(["_a", "a", "b", "_", "C"]), max_size=8).map(" ".join)
-
-
-@given(st.lists(LETTERS, min_size=1, max_size=9, unique=True), LETTERS)
-def test_the_published_order_is_that_of_scikit_learn_over_the_models_tokens(texts, query):
-    fitted = TfidfVectorizer(tokenizer=lambda text: [token.replace("\u0120", "") for token in tokenize(text)])
-    if any(texts) and query:
-        cosines = (fitted.fit_transform(texts) @ fitted.transform([query]).T).toarray()[:, 0]
-        found = history(texts, "tfidf_tokens", tokenize=tokenize).find(query)
-        assert cosines[texts.index(found)] == pytest.approx(max(cosines), abs=1e-6)
 
 
 # --- how replies are read -----------------------------------------------------------------------------------------

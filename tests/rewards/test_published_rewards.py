@@ -23,7 +23,8 @@ REPLIES = 5_000
 PIECES = (
     "\\boxed{", "\\boxed {", "\\boxed ", "\\boxed", "\\fbox{", "}", "{", "\\{", "\\}", "$", "\n", " ", ".", " .5",
     "{.", "\\%", "\\$", "%", "\\!", "\\\\", "\\text{", "\\frac", "\\tfrac", "\\left(", "\\right)", "^\\circ", "the ",
-    "The ", "Beatles", "beatles", "Ann Lee", "ann", "yes", "no", "35", "</think>", "<think>", "İ", "ß", "東京", "x" * 40,
+    "The ", "Beatles", "beatles", "Ann Lee", "ann", "yes", "no", "35", "</think>", "<think>", "İ", "ß",
+    "東京", "x" * 40,
 )
 """Boxes whole and broken, what the release deletes, letters that grow when they are made small, and length."""
 GOLDS = ("The Beatles", "Ann Lee", "35", "35%", "0.5", ".5", "yes", "no", "東京", "", " ", "x", "\\frac12", "İ", "{a}")
