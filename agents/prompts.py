@@ -101,7 +101,10 @@ class Frame:
         """The text of the prompt for these messages. Raises ConfigError where the template refuses them."""
         if not self._tokenizer.chat_template:
             return "".join(f"{message.text}\n\n" for message in messages)
-        return self._render(messages if self.has_system else _folded(messages))
+        if messages[0].role is Role.SYSTEM and not self.has_system:
+            system, first, *rest = messages
+            messages = [Message(Role.USER, f"{system.text}\n\n{first.text}"), *rest]
+        return self._render(messages)
 
     @cached_property
     def has_system(self) -> bool:
@@ -125,14 +128,6 @@ class Frame:
 def chat_frame(tokenizer: Any, thinking: bool, extra: Mapping[str, Any]) -> Frame:
     """The model's chat template under MEM_THINKING and the host's own options."""
     return Frame(tokenizer, {"enable_thinking": thinking, **extra})
-
-
-def _folded(messages: Sequence[Message]) -> Sequence[Message]:
-    """Without a system message, which is the first: its text at the head of the first user message."""
-    if messages[0].role is not Role.SYSTEM:
-        return messages
-    system, first, *rest = messages
-    return [Message(Role.USER, f"{system.text}\n\n{first.text}"), *rest]
 
 
 # --- token ids ----------------------------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ def test_a_memory_of_another_model_is_refused(tmp_path):
 
 def test_a_store_is_first_in_first_out_on_both_levels_also_when_restored():
     """The docstring's example."""
-    (a, b, c), keys = (name * 16 for name in (b"a", b"b", b"c")), np.eye(3, dtype=np.float32)
+    (a, b, c), keys = "abc", np.eye(3, dtype=np.float32)
     store, again = Store(keys=2, values=2), Store(keys=2, values=2)
     for question, key, value in ((a, 0, 1), (b, 1, 2), (a, 0, 3), (a, 0, 4)):
         store.add(question, keys[key], np.full((1, 3), value))
