@@ -58,17 +58,16 @@ def load_prompts(layout: str, override: str = "", own: Prompts | None = None, bl
     if not override:
         return built_in
     try:
-        own_texts = yaml.safe_load(Path(override).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"MEM_PROMPTS={override!r}: cannot be read: {reason_of(error)}") from None
-    if not isinstance(own_texts, dict) or not own_texts.keys() <= built_in.keys():
-        raise ConfigError(f"MEM_PROMPTS={override!r}: allowed: a mapping of {', '.join(built_in)} to texts")
-    for name, text in own_texts.items():
-        slots, found = SLOT.findall(built_in[name]), SLOT.findall(str(text))
-        if sorted(found) != sorted(slots):
-            hidden = " while query_blind=1 hides the problem" if blind else ""
-            raise ConfigError(f"MEM_PROMPTS={override!r}: `{name}` needs the slots {slots} once{hidden}, has {found}")
-    return built_in | {name: str(text) for name, text in own_texts.items()}
+        own_texts = {name: str(text) for name, text in yaml.safe_load(Path(override).read_text("utf-8")).items()}
+        for name, text in own_texts.items():
+            slots, found = SLOT.findall(built_in[name]), SLOT.findall(text)
+            if sorted(found) != sorted(slots):
+                hidden = " while query_blind=1 hides the problem" if blind else ""
+                raise ValueError(f"`{name}` needs the slots {slots} once{hidden}, has {found}")
+    except (OSError, ValueError, LookupError, AttributeError, yaml.YAMLError) as error:
+        raise ConfigError(f"MEM_PROMPTS={override!r}: {reason_of(error)}; allowed: a mapping of {', '.join(built_in)} "
+                          "to texts") from None
+    return built_in | own_texts
 
 
 def _in_layout(text: str, layout: str) -> str:

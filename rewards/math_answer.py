@@ -51,12 +51,8 @@ def is_right(mode: str, reply: str, golds: Sequence[str]) -> bool:
     """Whether the reply's answer is any of the golds: each an answer, or a whole solution that has its answer in a
     place. An empty gold never is."""
     place = alone_in_its_place(reply)
-    return any(MODES[mode](reply, place, gold) for gold in map(gold_answer, golds) if gold)
-
-
-def gold_answer(gold: str) -> str:
-    place = answer_place(gold)
-    return (gold if place is None else place).strip()
+    answers = [(gold if (found := answer_place(gold)) is None else found).strip() for gold in golds]
+    return any(MODES[mode](reply, place, answer) for answer in answers if answer)
 
 
 def alone_in_its_place(reply: str) -> str:
@@ -212,9 +208,7 @@ def read_number(text: str) -> Number | None:
 def number_and_unit(text: str) -> Number | None:
     r"""The number that ``text`` is or begins with, where nothing but words follows, after a blank: ``72 dollars``,
     ``$18 per day``, ``18\text{ eggs}``."""
-    if len(text) > MOST_OF_A_NUMBER:
-        return None
-    found = _UNIT.fullmatch(_plain(text))
+    found = _UNIT.fullmatch(_plain(text)) if len(text) <= MOST_OF_A_NUMBER else None
     return read_number(text) or (read_number(found["number"]) if found else None)
 
 

@@ -57,7 +57,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,8 +73,8 @@ SUCCESS = 0.5
 """An answer worth at least this is a success, any other a failure."""
 KEYS, VALUES = 10_000, 100
 """Questions of a store, and vectors of a question; the oldest one goes first."""
-ENTROPY_TEXTS, LEXICAL_TEXTS, LEXICAL_LINES = 1_000, 50, 8
-"""Earlier texts that count, and lines of a text, evenly spread over it."""
+LEXICAL_LINES = 8
+"""Lines of a text that count, evenly spread over it."""
 _EMBEDDED = 8_192
 """Vectors that are kept for texts that come again: 12 MB of 384 coordinates."""
 _EPS = 1e-8
@@ -325,6 +325,9 @@ class Store:
 class EntropySettings:
     """MEM_IR=entropy."""
 
+    mode: ClassVar[str] = "entropy"
+    texts: ClassVar[int] = 1_000
+    """Earlier texts that count."""
     weight: Weight = 1.0
     window: Count = 1_000
 
@@ -333,6 +336,8 @@ class EntropySettings:
 class LexicalSettings(EntropySettings):
     """MEM_IR=lexical."""
 
+    mode = "lexical"
+    texts = 50
     weight: Weight = 0.1
     window: Count = 100
 
@@ -346,20 +351,18 @@ class TextReward(Intrinsic):
     """The newest texts of a run; its settings say which of the two modes it is."""
 
     def __init__(self, settings: EntropySettings) -> None:
-        self._lexical = isinstance(settings, LexicalSettings)
-        self._mode = "lexical" if self._lexical else "entropy"
-        super().__init__(settings, {self._mode: settings.weight})
-        self._texts: deque[str] = deque(maxlen=LEXICAL_TEXTS if self._lexical else ENTROPY_TEXTS)
+        super().__init__(settings, {settings.mode: settings.weight})
+        self._texts: deque[str] = deque(maxlen=settings.texts)
 
     def raw_terms(self, batch: Sequence[Answered]) -> Sequence[Mapping[str, float]]:
         texts = {answer.reasoning for answer in batch if answer.reasoning.strip()} if self._texts else set()
-        if self._lexical:
+        if isinstance(self.settings, LexicalSettings):
             kept = [chosen_lines(text) for text in self._texts]
             raw = {text: fmean(lines_apart(chosen_lines(text), one) for one in kept) for text in texts}
         else:
             before = Counter(" ".join(self._texts))
             raw = {text: entropy(before + Counter(f" {text}")) for text in texts}
-        return [{self._mode: raw[one.reasoning]} if one.reasoning in raw else {} for one in batch]
+        return [{self.settings.mode: raw[one.reasoning]} if one.reasoning in raw else {} for one in batch]
 
     def remember(self, answer: Answered) -> None:
         self._texts.append(answer.reasoning)
@@ -368,7 +371,7 @@ class TextReward(Intrinsic):
         return {"intrinsic/texts": float(len(self._texts)), **super().metrics()}
 
     def file(self) -> str:
-        return f"{self._mode}.npz"
+        return f"{self.settings.mode}.npz"
 
     def arrays(self) -> dict[str, Any]:
         return {"texts": np.array(json.dumps(list(self._texts)))}
