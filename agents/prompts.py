@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,28 +94,12 @@ class Frame:
 
     def __call__(self, content: str) -> str:
         """Raises ConfigError where the template refuses it."""
-        return self._render([Message(Role.USER, content)]) if self._tokenizer.chat_template else content
+        return self.conversation([Message(Role.USER, content)]) if self._tokenizer.chat_template else content
 
     def conversation(self, messages: Sequence[Message]) -> str:
         """The text of the prompt for these messages. Raises ConfigError where the template refuses them."""
         if not self._tokenizer.chat_template:
             return "".join(f"{message.text}\n\n" for message in messages)
-        if messages[0].role is Role.SYSTEM and not self.has_system:
-            system, first, *rest = messages
-            messages = [Message(Role.USER, f"{system.text}\n\n{first.text}"), *rest]
-        return self._render(messages)
-
-    @cached_property
-    def has_system(self) -> bool:
-        """Whether the template shows a system message, in a place of its own or at one that it chooses."""
-        system, user = "MEMSYSTEMX7Q", "MEMUSERX7Q"
-        try:
-            shown = self._render([Message(Role.SYSTEM, system), Message(Role.USER, user)])
-        except ConfigError:
-            return False
-        return shown.count(system) == shown.count(user) == 1
-
-    def _render(self, messages: Sequence[Message]) -> str:
         chat = [{"role": message.role.value, "content": message.text} for message in messages]
         try:
             return self._shown(chat)
@@ -180,8 +164,15 @@ def compile_chat(
     """
     texts = {str(number): vocabulary.encode_text(each.text) for number, each in enumerate(before)}
     marked = [Message(each.role, _marker(number)) for number, each in enumerate(before)]
-    rendered = frame.conversation([*marked, Message(Role.USER, _marker(len(before)))])
-    template = _cut_at_markers(rendered, [*texts, PROBLEM], vocabulary)
+    marked += [Message(Role.USER, _marker(len(before)))]
+    try:
+        template = _cut_at_markers(frame.conversation(marked), [*texts, PROBLEM], vocabulary)
+    except ConfigError:
+        if marked[0].role is not Role.SYSTEM:
+            raise
+        system, first, *rest = marked  # it has no place for a system message
+        marked = [Message(Role.USER, f"{system.text}\n\n{first.text}"), *rest]
+        template = _cut_at_markers(frame.conversation(marked), [*texts, PROBLEM], vocabulary)
     # Some templates put the system message beside the question; the order is theirs, except for the question's.
     if template.slots[-1] != PROBLEM:
         raise ConfigError("the model's chat template does not show the question last")

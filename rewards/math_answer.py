@@ -84,9 +84,8 @@ def _medium(reply: str, place: str, gold: str) -> bool:
     wanted, given = read_number(gold), read_number(place)
     if wanted:
         return given is not None and given.same_as(wanted)
-    if _same_text(place, gold):
-        return True
-    return _is_one(place) and math_equal("equal", _undelimited(place), _undelimited(gold))
+    return _same_text(place, gold) or (
+        _is_one(place) and math_equal("equal", _undelimited(place), _undelimited(gold)))
 
 
 def _loose(reply: str, place: str, gold: str) -> bool:
@@ -107,8 +106,7 @@ def _exact(reply: str, place: str, gold: str) -> bool:
 
 
 MODES: Mapping[str, Callable[[str, str, str], bool]] = {
-    "strict": _strict, "medium": _medium, "loose": _loose, "exact": _exact,
-}
+    "strict": _strict, "medium": _medium, "loose": _loose, "exact": _exact}
 
 
 # --- texts ----------------------------------------------------------------------------------------------------------

@@ -48,7 +48,6 @@ from .qa_metrics import word_f1
 _UNSPACED = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 """Scripts without blanks between words: kana and Han."""
 _PIECE = re.compile(rf"[{_UNSPACED}]+|[^\s{_UNSPACED}]+")
-_PIECE_UNSPACED = re.compile(rf"[{_UNSPACED}]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _BARE_POINT = re.compile(r"(?<![\w.])\.(?=\d)")
 _PUNCTUATION = re.compile(rf"((?<=\d)\.(?=\d)|(?<![\w.])-(?=\d))|[{re.escape(string.punctuation)}]")
@@ -85,7 +84,7 @@ def _parted(character: str) -> str:
 
 
 def _cut(piece: str) -> Sequence[str]:
-    if not _PIECE_UNSPACED.match(piece):
+    if not re.match(f"[{_UNSPACED}]", piece):
         return (piece,)
     import jieba  # takes 0.8 s, and only Chinese texts need it
 

@@ -57,7 +57,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,8 +73,8 @@ SUCCESS = 0.5
 """An answer worth at least this is a success, any other a failure."""
 KEYS, VALUES = 10_000, 100
 """Questions of a store, and vectors of a question; the oldest one goes first."""
-LEXICAL_LINES = 8
-"""Lines of a text that count, evenly spread over it."""
+ENTROPY_TEXTS, LEXICAL_TEXTS, LEXICAL_LINES = 1_000, 50, 8
+"""Earlier texts that count, and lines of a text, evenly spread over it."""
 _EMBEDDED = 8_192
 """Vectors that are kept for texts that come again: 12 MB of 384 coordinates."""
 _EPS = 1e-8
@@ -239,8 +239,8 @@ class Episodic(Intrinsic):
     def metrics(self) -> dict[str, float]:
         shown = super().metrics()
         for kind, store in self.stores.items():
-            shown[f"intrinsic/{kind}_questions"] = float(len(store.held))
-            shown[f"intrinsic/{kind}_vectors"] = float(sum(len(vectors) for _, vectors in store.held.values()))
+            shown[f"intrinsic/{kind}_questions"] = len(store.held)
+            shown[f"intrinsic/{kind}_vectors"] = sum(len(vectors) for _, vectors in store.held.values())
         return shown
 
     def file(self) -> str:
@@ -325,9 +325,6 @@ class Store:
 class EntropySettings:
     """MEM_IR=entropy."""
 
-    mode: ClassVar[str] = "entropy"
-    texts: ClassVar[int] = 1_000
-    """Earlier texts that count."""
     weight: Weight = 1.0
     window: Count = 1_000
 
@@ -336,8 +333,6 @@ class EntropySettings:
 class LexicalSettings(EntropySettings):
     """MEM_IR=lexical."""
 
-    mode = "lexical"
-    texts = 50
     weight: Weight = 0.1
     window: Count = 100
 
@@ -351,18 +346,20 @@ class TextReward(Intrinsic):
     """The newest texts of a run; its settings say which of the two modes it is."""
 
     def __init__(self, settings: EntropySettings) -> None:
-        super().__init__(settings, {settings.mode: settings.weight})
-        self._texts: deque[str] = deque(maxlen=settings.texts)
+        self._lexical = isinstance(settings, LexicalSettings)
+        self._mode, most = ("lexical", LEXICAL_TEXTS) if self._lexical else ("entropy", ENTROPY_TEXTS)
+        super().__init__(settings, {self._mode: settings.weight})
+        self._texts: deque[str] = deque(maxlen=most)
 
     def raw_terms(self, batch: Sequence[Answered]) -> Sequence[Mapping[str, float]]:
         texts = {answer.reasoning for answer in batch if answer.reasoning.strip()} if self._texts else set()
-        if isinstance(self.settings, LexicalSettings):
+        if self._lexical:
             kept = [chosen_lines(text) for text in self._texts]
             raw = {text: fmean(lines_apart(chosen_lines(text), one) for one in kept) for text in texts}
         else:
             before = Counter(" ".join(self._texts))
             raw = {text: entropy(before + Counter(f" {text}")) for text in texts}
-        return [{self.settings.mode: raw[one.reasoning]} if one.reasoning in raw else {} for one in batch]
+        return [{self._mode: raw[one.reasoning]} if one.reasoning in raw else {} for one in batch]
 
     def remember(self, answer: Answered) -> None:
         self._texts.append(answer.reasoning)
@@ -371,7 +368,7 @@ class TextReward(Intrinsic):
         return {"intrinsic/texts": float(len(self._texts)), **super().metrics()}
 
     def file(self) -> str:
-        return f"{self.settings.mode}.npz"
+        return f"{self._mode}.npz"
 
     def arrays(self) -> dict[str, Any]:
         return {"texts": np.array(json.dumps(list(self._texts)))}
@@ -389,9 +386,8 @@ def entropy(counts: Mapping[str, int]) -> float:
 def chosen_lines(text: str, most: int = LEXICAL_LINES) -> tuple[str, ...]:
     """At most ``most`` of its lines that are not blank, evenly spread from the first to the last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(lines) <= most:
-        return tuple(lines)
-    return tuple(lines[round(i * (len(lines) - 1) / max(1, most - 1))] for i in range(most))
+    chosen = np.linspace(0, len(lines) - 1, min(most, len(lines))).round().astype(int)
+    return tuple(lines[place] for place in chosen)
 
 
 def lines_apart(one: Sequence[str], other: Sequence[str]) -> float:

@@ -7,30 +7,39 @@ published code fills them. Prompts are the agents' own, turn by turn, without th
 """
 
 import ast
+import copy
+import logging
+import random
 import re
 from contextlib import suppress
 from pathlib import Path
-from random import Random
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 import yaml
 
-from mem_agent.agents.documents import Chunks
+from mem_agent.agents import build_agent
+from mem_agent.agents.documents import Chunks, split_chunks
 from mem_agent.agents.interface import Reading
 from mem_agent.agents.one_prompt import BASELINES
 from mem_agent.agents.prompts import load_prompts
 from mem_agent.agents.published import main
+from mem_agent.agents.records import Generation, StopReason
+from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config
 from mem_agent.data.questions import PoolQuestion
 from mem_agent.data.ruler.sample import Corpus, Essay, Haystack, load_wording
 from mem_agent.data.ruler.tasks import TASKS
-from mem_agent.tests.helpers.published import checkout
+from mem_agent.tests.helpers import published
 from mem_agent.tests.helpers.scripted import QUESTION, VOCABULARY, read
+from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 
 def root(name):
     """The checkout that has a set of texts; skips where it is not given."""
-    return checkout(f"{name.partition('-')[0].upper()}_ROOT")
+    return published.checkout(f"{name.partition('-')[0].upper()}_ROOT")
 
 
 def constants(name, file):
@@ -149,6 +158,70 @@ def test_rememr1s_turns(written, name, file, fill, no_memory, no_recall, last):
     assert messages(run) == [*expected, fill(known["TEMPLATE_FINAL_BOXED"], **shown[-1])]
 
 
+# Its training asks before it adds, and encodes what it carries again.
+CHUNK, REPLY, TURNS = 30, 160, 6
+SAID = (
+    "<thinking>so</thinking><update>Anna has the red key</update>\n<recall>who saw Anna?</recall>",
+    "<update>Ben saw Anna\nby the mill</update><recall>the key and the door</recall> <recall>Lyon</recall>",
+    "<update>Cleo in Lyon</update><recall>qqq\nzzz</recall>",
+    "no tags, the key of Ben",
+    "  <recall>blue</recall> <update>the door is blue </update> ",
+    "<recall>nothing that matches: 東京</recall>",
+)
+CHAT = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}assistant:\n"
+
+
+def their_prompts(agent, question, document, replies):
+    """The prompts of all turns, of two equal readings: it reads none alone. ``replies`` are token ids by turn."""
+    questions = np.empty(2, object)
+    questions[:] = [question] * 2
+    agent.start(SimpleNamespace(
+        batch={"context_length": torch.tensor([len(document)] * 2), "context_ids": torch.tensor([document] * 2)},
+        non_tensor_batch={"prompt_ids": questions},
+    ), {})
+    found = []
+    while not agent.done():
+        (message, _), _ = agent.action()
+        agent.update(SimpleNamespace(batch={"responses": torch.tensor([replies[len(found)]] * 2)}))
+        found.append(message.tolist())
+    return found
+
+
+def our_prompts(agent, question, document, replies):
+    state, found = agent.start(Reading(question, split_chunks(document, CHUNK, TURNS))), []
+    while requests := agent.requests(state):
+        reply = replies[len(found)]
+        found += [request.prompt_ids for request in requests]
+        state = agent.advance(state, [Generation(reply, [0.0] * len(reply), StopReason.STOP)])
+    return found
+
+
+@pytest.mark.parametrize("order,same", [("ask_first", True), ("add_first", False)])
+def test_every_turn_of_rememr1s_training(written, order, same):
+    absent = ("verl", "tensordict", "omegaconf", "openai")
+    module = published.load(root("rememr1"), "recurrent.impls.memory_revisit", *absent)
+    logging.getLogger(module.logger.name).setLevel(logging.ERROR)
+    tokenizer = copy.deepcopy(make_tokenizer(thinking_tokens=False))
+    tokenizer.chat_template = CHAT
+    vocabulary = Vocabulary(tokenizer)
+    sizes = {"context_key": "", "max_prompt_length": 50, "chunk_size": CHUNK, "max_chunks": TURNS,
+             "max_memorization_length": REPLY, "max_final_response_length": REPLY}
+    theirs = published.settle_ties(module).MemoryAgent(tokenizer, module.MemoryConfig(**sizes))
+    agent = build_agent(
+        Config(agent="rememr1", mem_prompts=written("rememr1-train"), mem_max_memory=REPLY, mem_max_final=REPLY,
+               agent_args=f"carry=reply recall=tfidf_tokens recall_order={order}"), vocabulary, {},
+    )
+    rng, question, equal = random.Random(4), vocabulary.encode_text("Who has the red key?"), []
+    for _ in range(40):
+        letters = rng.choices("abcdefgh", k=CHUNK * TURNS - rng.randint(0, 9))
+        document = [vocabulary.encode_text(letter)[0] for letter in letters]
+        replies = [[*vocabulary.encode_text(rng.choice(SAID)), tokenizer.eos_token_id] for _ in range(TURNS + 1)]
+        wanted, given = (prompts(one, question, document, replies)
+                         for prompts, one in ((their_prompts, theirs), (our_prompts, agent)))
+        equal += [w == g for w, g in zip(wanted, given, strict=True)]
+    assert len(equal) == 40 * (TURNS + 1) and all(equal) == same
+
+
 # --- MemSifter ------------------------------------------------------------------------------------------------------
 
 
@@ -183,7 +256,7 @@ def test_ruler(written, name, task):
     args, texts = of["args"], constants(name, f"{SYNTHETIC[name]}/constants.py")["TASKS"][of["task"]]
     wording = load_wording(Path(written(name)))
     haystack = Haystack(wording, Essay("It rained. Did it stop? No.", "essay.txt"), CORPUS, ASKED)
-    sample = TASKS[task].make(Random(7), 2048, len, haystack)
+    sample = TASKS[task].make(random.Random(7), 2048, len, haystack)
     niah, query, one = constants(name, f"{SYNTHETIC[name]}/niah.py"), sample.extra.get("value", ASKED.question), False
     assert wording.texts["noise"] == niah["haystack"]
     if task in ("niah_single_1", "vt"):

@@ -1,8 +1,6 @@
 """Text to token ids: none becomes a control token; prompts are spliced from ready ids; documents are cut."""
 
-import asyncio
 import copy
-import threading
 
 import pytest
 from hypothesis import given
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import processors
 
 from mem_agent.agents import build_agent
-from mem_agent.agents.documents import DocumentCache, split_chunks
+from mem_agent.agents.documents import split_chunks
 from mem_agent.agents.interface import Reading
 from mem_agent.agents.prompts import TEXTS, chat_frame, compile_template, load_prompts
 from mem_agent.agents.records import Section, TurnKind
@@ -142,15 +140,3 @@ def test_chunks_are_consecutive_slices_and_only_the_centre_is_dropped(length, ch
     result = split_chunks(list(range(length)), 2, 3)
     assert [list(chunk) for chunk in result.chunks] == chunks
     assert (result.dropped, result.tokens) == (dropped, length)
-
-
-def test_siblings_share_one_encoding_made_in_another_thread_in_any_event_loop():
-    threads = []
-    cache = DocumentCache(lambda text: threads.append(threading.current_thread()) or [len(text)])
-
-    async def group():
-        return await asyncio.gather(*(cache.get("a document") for _ in range(16)))
-
-    for _ in range(2):
-        assert [list(ids) for ids in asyncio.run(group())] == [[10]] * 16
-    assert len(threads) == 1 and threads[0] is not threading.main_thread()
