@@ -61,7 +61,8 @@ class Vocabulary:
         longest_first = sorted(self._words, key=len, reverse=True)
         self._parts = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
         whole, plain = tokenizer.encode("a"), self.encode_markup("a")
-        self._head = next((whole[:at] for at in range(len(whole)) if whole[at : at + len(plain)] == plain), [])
+        begin = next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), 0)
+        self._head: list[int] = whole[:begin]
         if not all(map(self.encode_text, string.ascii_lowercase)) or not self.encode_markup(string.ascii_lowercase):
             raise ValueError("the tokenizer turns letters into nothing; are its files in the folder?")
 

@@ -114,7 +114,6 @@ class Intrinsic(Reward):
         """By term, as memory is now."""
         return self._weights
 
-    @abstractmethod
     def remember(self, answer: Answered) -> None:
         """Keep an answer, whose reasoning is not blank."""
 
@@ -131,7 +130,6 @@ class Intrinsic(Reward):
     def arrays(self) -> dict[str, Any]:
         """What it remembers, by name."""
 
-    @abstractmethod
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Fill an empty memory with what ``arrays`` gave."""
 
