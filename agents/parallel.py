@@ -36,6 +36,8 @@ from .vocabulary import Vocabulary
 
 MOST = 16
 """Chunks read side by side."""
+BETWEEN = "\n\n"
+"""Between two replies in a merge prompt."""
 _AROUND = " \t\r\n*_`.:!\"'"
 
 
@@ -60,7 +62,7 @@ class Parallel(memagent.MemAgent):
     def __init__(self, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> None:
         super().__init__(config, vocabulary, prompts, frame)
         self.merge_turn = compile_template(prompts["merge"], frame, vocabulary)
-        self._between = vocabulary.encode_text("\n\n")  # two replies in a merge prompt
+        self._between = vocabulary.encode_text(BETWEEN)
         self._nothing = {"", "nothing", prompts["empty_memory"].strip(_AROUND).lower()}
 
     def requests(self, state: State) -> tuple[TurnRequest, ...]:
