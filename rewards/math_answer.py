@@ -27,7 +27,6 @@ import multiprocessing
 import re
 import resource
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -251,9 +250,9 @@ def math_equal(how: str, text: str, gold: str) -> bool:
         text = text[-MOST_CHARACTERS:]
     if max(len(text), len(gold)) > MOST_CHARACTERS:
         return False
-    future: Future[bool] = _pool().schedule(_compare, args=(how, text, gold), timeout=LIMIT_S)
+    future = _pool().schedule(_compare, args=(how, text, gold), timeout=LIMIT_S)
     try:
-        return future.result()
+        return bool(future.result())
     except Exception:  # too late, out of memory, or whatever parsers raise on what a model wrote
         return False
 

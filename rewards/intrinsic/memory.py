@@ -64,13 +64,11 @@ from numpy.typing import NDArray
 from pydantic import Field, FiniteFloat
 
 from ...system.errors import ConfigError
-from ..reward import Answered, Parts, Reward
+from ..reward import RIGHT, Answered, Parts, Reward
 from .encoder import Encoder, Vectors
 
 Weight = Annotated[FiniteFloat, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
-SUCCESS = 0.5
-"""An answer worth at least this is a success, any other a failure."""
 KEYS, VALUES = 10_000, 100
 """Questions of a store, and vectors of a question; the oldest one goes first."""
 ENTROPY_TEXTS, LEXICAL_TEXTS, LEXICAL_LINES = 1_000, 50, 8
@@ -229,7 +227,7 @@ class Episodic(Intrinsic):
         return self._weights | ({"explore": 0.0} if cold else {})
 
     def remember(self, answer: Answered) -> None:
-        kind = "success" if answer.accuracy >= SUCCESS else "failure"
+        kind = "success" if answer.accuracy >= RIGHT else "failure"
         if kind in self.stores:
             question = normalised(answer.question)
             self.stores[kind].add(question, self._vector(question), self._vector(answer.reasoning)[None])
