@@ -74,26 +74,6 @@ def test_training_starts_from_a_checkpoint_of_this_pack_or_of_a_host(trained, tm
         train_run(Config(save_path=str(tmp_path)))
 
 
-# --- failing and killed writes ---------------------------------------------------------------------------------------
-
-
-def test_killed_while_a_checkpoint_is_replaced_the_run_goes_on_from_one_that_is_there(trained, tmp_path, monkeypatch):
-    trainer, save_path = trained
-    for number in (4, 9):
-        shutil.copytree(save_path / "iter_0000007", tmp_path / f"iter_{number:07d}")
-    (tmp_path / folders.TRACKER).write_text("9")
-
-    def killed(path, target, rename=Path.rename):
-        if path.name.endswith(".writing"):
-            raise KeyboardInterrupt
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", killed)
-    with pytest.raises(KeyboardInterrupt):
-        checkpoint.save(tmp_path, 9, trainer, STATE)
-    assert folders.newest_of_run(tmp_path).name == "iter_0000004"
-
-
 def test_a_failed_write_leaves_the_last_good_checkpoint(trained, tmp_path):
     """A real error of the operating system, inside mcore's writer."""
     trainer, save_path = trained

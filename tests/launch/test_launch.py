@@ -187,5 +187,3 @@ def test_shards_become_one_file_whose_documents_stay_beside_them(tmp_path):
     pq.write_table(pa.table({"prompt": ["f"], "metadata": [{"gold": 1}]}), data / "train_2.parquet")
     with pytest.raises(ConfigError, match=r"train_2\.parquet"):
         launch.join_shards(config)
-    with pytest.raises(ConfigError, match="TRAIN_DATA"):
-        prompt_file(config.replace(train_data=f"{data}/train_*.parquet@[:2]"))

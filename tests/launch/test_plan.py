@@ -152,7 +152,6 @@ def test_asynchronous_training_divides_the_gpus(nodes, given, expected):
     (SEVEN, 1, 24, {}, "use more GPUs"),
     (SEVENTY, 8, 24, {}, "MAX_TOKENS_PER_GPU"),
     (SEVEN, 8, 80, {"tp": 8}, "TP=8"),  # 28 heads
-    (SMALL, 1, 80, {"fully_async": True}, "FULLY_ASYNC"),
     (SMALL, 8, 80, {"fully_async": True, "num_nodes": 2, "host_args": "--rollout-num-gpus 3"}, "HOST_ARGS"),
     (SMALL, 8, 80, {"host_args": "--context-parallel-size 3"}, "HOST_ARGS"),
 ])
