@@ -225,7 +225,12 @@ def save(save_path: str | Path, iteration: int, trainer: Any, host_state: dict[s
                 preprocess_common_before_consistancy_check=lambda common: {"iteration": common["iteration"]},
             )
         if first:
-            _publish(temporary, final)
+            tracker = final.with_name(TRACKER)
+            if final.exists() and latest(final.parent) == final:
+                tracker.unlink()  # it must not name a damaged checkpoint while that is replaced
+            remove(final)
+            temporary.rename(final)
+            write_atomically(tracker, str(iteration).encode())
         dist.barrier()
     # Writing fails in many types, and torch's CheckpointException is not an Exception.
     except (Exception, CheckpointException) as error:
@@ -236,15 +241,6 @@ def save(save_path: str | Path, iteration: int, trainer: Any, host_state: dict[s
             "from the last complete checkpoint"
         ) from error
     return final
-
-
-def _publish(temporary: Path, final: Path) -> None:
-    tracker = final.with_name(TRACKER)
-    if final.exists() and latest(final.parent) == final:  # damaged; the tracker must not name it while it is replaced
-        tracker.unlink()
-    remove(final)
-    temporary.rename(final)
-    write_atomically(tracker, str(number_of(final)).encode())
 
 
 def _cause(error: BaseException) -> str:

@@ -24,7 +24,6 @@ from .hf_model import TOKENIZER_FILES, model_config
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-_DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 _INDEX = "model.safetensors.index.json"
 _IGNORED = "rotary_emb.inv_freq"
 _EMBEDDING, _OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
@@ -70,9 +69,6 @@ class HfTensors:
     def read(self, name: str) -> torch.Tensor:
         tensor: torch.Tensor = self._files[name].get_tensor(name)
         return tensor
-
-    def dtype(self, name: str) -> torch.dtype:
-        return _DTYPES[self._files[name].get_slice(name).get_dtype()]
 
 
 def hf_shapes(hf_config: PretrainedConfig) -> dict[str, tuple[int, ...]]:

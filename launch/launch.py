@@ -85,7 +85,7 @@ def join_shards(config: Config) -> None:
 
 
 def write_records(plan: Plan) -> None:
-    """Write the config for every worker, the command as it runs, and a link that names this pack ``mem_agent``."""
+    """Write the config and the environment of every worker, and a link that names this pack ``mem_agent``."""
     link = plan.folder / "import" / "mem_agent"
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
@@ -94,7 +94,6 @@ def write_records(plan: Plan) -> None:
     host_settings = yaml.safe_dump(dict(plan.host_settings)) if plan.host_settings else ""
     (plan.folder / "mem_agent.yaml").write_text(plan.config.to_yaml() + host_settings)
     (plan.folder / "runtime_env.yaml").write_text(yaml.safe_dump({"env_vars": dict(plan.variables)}))
-    (plan.folder / "command.sh").write_text(f"{_shell(plan.command)}\n")
 
 
 def print_plan(plan: Plan, conversion: Sequence[str] = ()) -> None:

@@ -57,8 +57,8 @@ _LARGEST_GAP = 1e-4
 _LOGGED = re.compile(r"\b(step|rollout|perf|eval) (\d+): (\{.*\})\s*$", re.MULTILINE)
 _NUMBER = re.compile(r"'([^']+)': (-?(?:\d[\d.e+-]*|inf|nan))[,}]")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
-_PROGRESS = re.compile(r"\b(rollout|eval) \d+\b[^{]*: \d+ trajectories \| .*|\bstep \d+: \{.*"
-                       r"|^(\(\w+ pid=\d+\) )*(ERROR [\d-]+ \S+ \S+ )?[\w.]*(Error|Exception): .*")
+_PROGRESS = re.compile(r"\b(rollout|eval) \d+\b[^{\n]*: \d+ trajectories \| .*|\bstep \d+: \{.*"
+                       r"|^(\(\w+ pid=\d+\) )*(ERROR [\d-]+ \S+ \S+ )?[\w.]*(Error|Exception): .*", re.MULTILINE)
 """This pack's summaries, optimizer steps, and errors."""
 _PLACES = {"HF_CKPT", "TORCH_DIST", "SAVE_PATH", "REWARD_ARGS", "--hf-checkpoint", "--ref-load", "--load", "--save",
            "--custom-config-path", "--vllm-port"}
@@ -103,8 +103,8 @@ def rehearse(rehearsal: Rehearsal) -> Seen:
 
 def show_progress(lines: str) -> None:
     """Of a host's thousand lines those that say how it goes; ``launch/job.log`` has them all."""
-    for progress in filter(None, map(progress_of, lines.splitlines())):
-        logger.info("%s", progress)
+    for progress in _PROGRESS.finditer(_COLOUR.sub("", lines)):
+        logger.info("%s", progress[0].rstrip())
 
 
 @contextlib.contextmanager
@@ -142,12 +142,6 @@ def read_log(path: Path, start: int = 0) -> dict[str, Metrics]:
         numbers = {name: float(value) for name, value in _NUMBER.findall(values)}
         found["rollout" if kind == "perf" else kind][int(number)].update(numbers)
     return found
-
-
-def progress_of(line: str) -> str:
-    """What a person wants to see of a line while it runs, or nothing."""
-    shown = _PROGRESS.search(_COLOUR.sub("", line).rstrip())
-    return shown[0] if shown else ""
 
 
 def report(rehearsal: Rehearsal, seen: Seen, wrong: Sequence[str]) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from mem_agent.config import Config, ConfigError
-from mem_agent.launch import plan as planning
 from mem_agent.launch.find_host import find_host
 from mem_agent.launch.layout import GIB, derive_layout
 from mem_agent.launch.model_args import SCALED, ModelSize, describe, flag_values, model_size, read_model_config
@@ -53,12 +52,6 @@ def test_gpus_are_those_declared_or_that_nvidia_smi_lists(tmp_path, monkeypatch,
     (tmp_path / "nvidia-smi").chmod(0o755)
     per_node, memory = find_gpus(Config(num_gpus=declared, num_nodes=2))
     assert (per_node, round(memory / GIB, 1)) == found
-
-
-@pytest.mark.parametrize("answer,nvlink", [("GPU1\tNV18\t X \n", True), ("GPU0\tPHB\tSYS\n", False)])
-def test_nvlink_is_what_the_topology_names(monkeypatch, answer, nvlink):
-    monkeypatch.setattr(planning, "nvidia_smi", lambda *_: answer)
-    assert planning.has_nvlink() is nvlink
 
 
 # --- the model ------------------------------------------------------------------------------------------------------

@@ -99,9 +99,8 @@ def test_a_head_that_no_machine_joins_listens_on_loopback():
 
 def test_library_settings_reach_workers_and_keys_and_own_settings_do_not():
     user = {"NCCL_DEBUG": "INFO", "HF_HOME": "/hf", "HF_CKPT": "/model", "NO_PROXY": "10.1.1.1", "LANG": "C",
-            "NCCL_NVLS_ENABLE": "0", "NCCL_IB_PKEY": "3", "HF_TOKEN": "hf_abc", "WANDB_API_KEY": "wb_abc"}
-    found = ray_job.worker_variables(user, Config(master_addr="10.0.0.1"), "/p", nvlink=True)
+            "NCCL_IB_PKEY": "3", "HF_TOKEN": "hf_abc", "WANDB_API_KEY": "wb_abc"}
+    found = ray_job.worker_variables(user, Config(master_addr="10.0.0.1"), "/p")
     assert (found["NCCL_DEBUG"], found["HF_HOME"], found["NCCL_IB_PKEY"]) == ("INFO", "/hf", "3")
-    assert found["NCCL_NVLS_ENABLE"] == "0"  # the user's own
     assert found["no_proxy"] == found["NO_PROXY"] == "127.0.0.1,localhost,10.0.0.1,10.1.1.1"
     assert not {"HF_CKPT", "LANG", "HF_TOKEN", "WANDB_API_KEY"} & set(found)

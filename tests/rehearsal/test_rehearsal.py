@@ -13,7 +13,7 @@ from mem_agent.launch.layout import Layout
 from mem_agent.rehearsal import rehearsal_plan, rehearse
 from mem_agent.rehearsal.cuda_shim import GroupStepAdamW
 from mem_agent.rehearsal.rehearsal_plan import plan_rehearsal
-from mem_agent.rehearsal.rehearse import GAP, Seen, deviations, faults, progress_of, read_log, report
+from mem_agent.rehearsal.rehearse import GAP, Seen, deviations, faults, read_log, report, show_progress
 from mem_agent.rehearsal.shrink import shrink, shrink_layout
 from mem_agent.tests.helpers.fake_host import make_model, settings
 
@@ -60,7 +60,6 @@ def rehearsal(tmp_path_factory):
         config = Config.from_env({name: value for name, value in env.items() if name != "NUM_GPUS"} | changes)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(rehearsal_plan, "nvidia_smi", lambda *_: "")
-            patch.setenv("SGLANG_PYTHON", sys.executable)
             return plan_rehearsal(config, rollouts=2, ranks=2)
 
     return make
@@ -112,7 +111,7 @@ LOG = """\
 """
 
 
-def test_metrics_of_a_log_by_kind_and_number_and_what_is_shown_while_it_runs(tmp_path):
+def test_metrics_of_a_log_by_kind_and_number_and_what_is_shown_while_it_runs(tmp_path, caplog):
     log = tmp_path / "job.log"
     log.write_text(f"{LOG}perf 1: {{'a': -inf}}\n")
     found = read_log(log)
@@ -120,7 +119,9 @@ def test_metrics_of_a_log_by_kind_and_number_and_what_is_shown_while_it_runs(tmp
     assert found["rollout"] == {0: rollout, 1: {"a": -math.inf}} and found["eval"] == {1: {"eval/train": 0.125}}
     assert found["step"][0]["train/loss"] == -1.5e-08 and math.isnan(found["step"][0]["train/grad_norm"])
     assert list(read_log(log, len(LOG.encode()))["rollout"]) == [1]
-    assert list(filter(None, map(progress_of, [*LOG.splitlines(), "ValueError: no kernel"]))) == [
+    with caplog.at_level("INFO", logger="mem_agent"):
+        show_progress(f"{LOG}ValueError: no kernel\n")
+    assert caplog.messages == [
         "step 0: {'train/loss': -1.5e-08, 'train/grad_norm': nan}",
         "rollout 0: 64 trajectories | reward 0.281 | mixed 75%", "ValueError: no kernel"]
 
