@@ -29,8 +29,6 @@ from .model_card import CARD, card_of_mean
 def average(inputs: Sequence[str | Path], output: str | Path, *, force: bool = False) -> None:
     """Write the Hugging Face folder ``output``. Raises CheckpointError where the inputs are not of one model."""
     folders = [Path(folder).resolve() for folder in inputs]
-    if len(set(folders)) < max(2, len(folders)):
-        raise CheckpointError(f"to average, name at least 2 different folders, not {' '.join(map(str, inputs))}")
     models = [HfTensors(folder) for folder in folders]
     tensors = [{name: (shape, model.read(name).dtype) for name, shape in model.shapes.items()} for model in models]
     for folder, found in zip(folders, tensors, strict=True):

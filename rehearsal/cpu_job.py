@@ -1,5 +1,5 @@
-"""What a job on a CPU has beside the launcher's: flags, keys of the host's YAML, variables; and what each of its
-processes does before it imports a framework: which part of a shim acts, and when.
+"""What a job on a CPU has beside the launcher's: flags and variables; and what each of its processes does before it
+imports a framework: which part of a shim acts, and when.
 
 Nothing is imported for that: a process that never needs a framework pays for none.
 """
@@ -17,9 +17,6 @@ _WITHOUT_CUDA_KERNELS = (
     "--no-persist-layer-norm --no-gradient-accumulation-fusion --no-bias-swiglu-fusion --no-bias-dropout-fusion "
     "--no-rope-fusion --no-masked-softmax-fusion"
 )
-
-SETTINGS = {"bf16": False}
-"""Keys of the hosts' ``--custom-config-path``: their parsers have no flag for float32."""
 
 
 def cpu_arguments(host: str, engine_port: int) -> list[str]:

@@ -11,8 +11,9 @@ from megatron.core.packed_seq_params import PackedSeqParams
 from transformers import AutoModelForCausalLM
 
 from mem_agent.checkpoints import megatron_cpu
-from mem_agent.checkpoints.bridge import UnsupportedModel, build_bridge, build_model, expected_tensors
+from mem_agent.checkpoints.bridge import build_bridge, build_model, expected_tensors
 from mem_agent.checkpoints.checkpoint import stored_name
+from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.training import ranks
 
@@ -78,6 +79,6 @@ def test_logits_are_those_of_transformers(tmp_path, architecture, tied, changes)
 ], ids=str)
 def test_what_cannot_be_trained_exactly_is_refused_in_one_line(tmp_path, change, message):
     folder = edit_config(make_tiny_model(tmp_path / "model"), **change)
-    with pytest.raises(UnsupportedModel, match=message) as error:
+    with pytest.raises(CheckpointError, match=message) as error:
         build_bridge(folder)
     assert str(folder) in str(error.value) and "\n" not in str(error.value)

@@ -10,10 +10,9 @@ import torch
 
 from mem_agent.config import Config
 from mem_agent.launch.layout import Layout
-from mem_agent.rehearsal import rehearsal_plan, rehearse
+from mem_agent.rehearsal import rehearse
 from mem_agent.rehearsal.cuda_shim import GroupStepAdamW
-from mem_agent.rehearsal.rehearsal_plan import plan_rehearsal
-from mem_agent.rehearsal.rehearse import GAP, Seen, deviations, faults, read_log, report, show_progress
+from mem_agent.rehearsal.rehearse import GAP, Seen, deviations, faults, plan_rehearsal, read_log, report
 from mem_agent.rehearsal.shrink import shrink, shrink_layout
 from mem_agent.tests.helpers.fake_host import make_model, settings
 
@@ -59,7 +58,7 @@ def rehearsal(tmp_path_factory):
         make_model(folder / "model", "qwen3-0.6b", vocab_size=400)
         config = Config.from_env({name: value for name, value in env.items() if name != "NUM_GPUS"} | changes)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(rehearsal_plan, "nvidia_smi", lambda *_: "")
+            patch.setattr(rehearse, "nvidia_smi", lambda *_: "")
             return plan_rehearsal(config, rollouts=2, ranks=2)
 
     return make
@@ -120,7 +119,7 @@ def test_metrics_of_a_log_by_kind_and_number_and_what_is_shown_while_it_runs(tmp
     assert found["step"][0]["train/loss"] == -1.5e-08 and math.isnan(found["step"][0]["train/grad_norm"])
     assert list(read_log(log, len(LOG.encode()))["rollout"]) == [1]
     with caplog.at_level("INFO", logger="mem_agent"):
-        show_progress(f"{LOG}ValueError: no kernel\n")
+        rehearse.show_progress(f"{LOG}ValueError: no kernel\n")
     assert caplog.messages == [
         "step 0: {'train/loss': -1.5e-08, 'train/grad_norm': nan}",
         "rollout 0: 64 trajectories | reward 0.281 | mixed 75%", "ValueError: no kernel"]
