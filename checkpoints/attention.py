@@ -110,10 +110,8 @@ def tree_seq_params(end: Sequence[int], deepest: int, device: torch.device, dens
     other (``rope_utils._apply_rotary_pos_emb_thd``, case 1), whatever their positions.
     """
     whole = torch.tensor([0, len(end)], dtype=torch.int32, device=device)
-    return TreeSeqParams(
-        qkv_format="thd", cu_seqlens_q=whole, cu_seqlens_kv=whole, max_seqlen_q=deepest, max_seqlen_kv=deepest,
-        calls=attention_calls(end, device, dense),
-    )
+    return TreeSeqParams(qkv_format="thd", cu_seqlens_q=whole, cu_seqlens_kv=whole, max_seqlen_q=deepest,
+                         max_seqlen_kv=deepest, calls=attention_calls(end, device, dense))
 
 
 def tree_attention(query: Tensor, key: Tensor, value: Tensor, params: TreeSeqParams, scale: float | None) -> Tensor:
@@ -124,10 +122,9 @@ def tree_attention(query: Tensor, key: Tensor, value: Tensor, params: TreeSeqPar
     for number, call in enumerate(params.calls):
         seen = [*call.ancestors, number]
         key, value = (torch.cat([x[i] for i in seen], 2) if call.ancestors else x[number] for x in (keys, values))
+        causal = call.mask is None
         parts.append(F.scaled_dot_product_attention(
-            queries[number], key, value, attn_mask=call.mask, is_causal=call.mask is None, scale=scale,
-            enable_gqa=True,
-        ))
+            queries[number], key, value, attn_mask=call.mask, is_causal=causal, scale=scale, enable_gqa=True))
     return torch.cat(parts, 2).squeeze(0).transpose(0, 1).flatten(1)
 
 

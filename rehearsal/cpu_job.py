@@ -18,6 +18,9 @@ _WITHOUT_CUDA_KERNELS = (
     "--no-rope-fusion --no-masked-softmax-fusion"
 )
 
+SETTINGS = {"bf16": False}
+"""Keys of the hosts' ``--custom-config-path``: their parsers have no flag for float32."""
+
 
 def cpu_arguments(host: str, engine_port: int) -> list[str]:
     """Flags for the ``train.py`` of ``host`` behind the launcher's own.

@@ -51,8 +51,8 @@ from ..system.ports import free_ports
 from ..system.processes import wait_until_healthy
 from ..system.text import markdown_table
 from ..training.train import pocket_profile
-from .cpu_job import cpu_arguments, cpu_variables
-from .shrink import SMALL_MODEL, shrink, shrink_layout, shrink_model, write_tiny_model
+from .cpu_job import SETTINGS, cpu_arguments, cpu_variables
+from .shrink import SMALL_MODEL, shrink, shrink_layout, write_tiny_model
 from .slime_shim import start_sglang
 from .vime_shim import PYTHON, engine_variables
 
@@ -118,9 +118,8 @@ def plan_rehearsal(config: Config, rollouts: int, ranks: int) -> Rehearsal:
     content = read_model_config(given)
     random_model = parameter_count(content) > SMALL_MODEL
     if random_model:
-        shrunk, model, tiny = shrink(shrunk), folder / "model", shrink_model(content)
-        description = describe(tiny)
-        write_tiny_model(tiny, given, model)
+        shrunk, model = shrink(shrunk), folder / "model"
+        description = describe(write_tiny_model(content, given, model))
     else:
         model = local_folder(config.hf_ckpt).expanduser().absolute()
     longest = longest_turn(shrunk, load_vocabulary(given, config.trust_remote_code))
@@ -167,8 +166,7 @@ def _for_this_machine(plan: Plan, engine_port: int) -> Plan:
     engines = engine_variables(plan.config, os.environ.get(PYTHON) or sys.executable)
     variables = {**plan.variables, "PYTHONPATH": python_path, **cpu_variables(os.environ), **engines}
     arguments = {**plan.arguments, "cpu": cpu_arguments(plan.config.host, engine_port)}
-    # The hosts' parsers have no flag for float32; their ``--custom-config-path`` takes it.
-    return replace(plan, arguments=arguments, variables=variables, host_settings={"bf16": False}, cpus=_LOGICAL_CPUS)
+    return replace(plan, arguments=arguments, variables=variables, host_settings=SETTINGS, cpus=_LOGICAL_CPUS)
 
 
 # --- the run ---------------------------------------------------------------------------------------------------------
