@@ -40,7 +40,7 @@ def find_problems(plan: Plan, *, of_machine: bool = True) -> list[str]:
 def _settings_problems(config: Config) -> Iterator[str]:
     given = {word.partition("=")[0] for word in shell_words("HOST_ARGS", config.host_args)}
     if refused := sorted(given & _REFUSED):
-        yield f"HOST_ARGS: with {' and '.join(refused)} the hooks would train on something else; leave it out"
+        yield f"HOST_ARGS: the pack's hooks do not work with {' '.join(refused)}; leave it out"
     if config.supervised and config.eval_interval:
         yield (f"EVAL_INTERVAL={config.eval_interval}: LOSS=sft runs without engines here; set EVAL_INTERVAL=0, and "
                "evaluate the converted model with run-eval.sh")

@@ -2,24 +2,19 @@
 
 import math
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from mem_agent.config import Config
-from mem_agent.launch.layout import Layout
 from mem_agent.rehearsal import rehearse
 from mem_agent.rehearsal.cuda_shim import GroupStepAdamW
 from mem_agent.rehearsal.rehearse import GAP, Seen, deviations, faults, plan_rehearsal, read_log, report
-from mem_agent.rehearsal.shrink import shrink, shrink_layout
+from mem_agent.rehearsal.shrink import shrink
 from mem_agent.tests.helpers.fake_host import make_model, settings
 
 # --- the rule by which a cluster's settings become a laptop's -------------------------------------------------------
-
-CLUSTER = Layout(tp=1, pp=1, cp=1, tokens_per_gpu=9000, engine_gpus=1, colocate=True, train_nodes=4, train_per_node=8,
-                 rollout_gpus=32, gpus_per_node=8)
 
 
 def test_the_paper_s_7b_settings_and_an_agent_without_documents():
@@ -32,17 +27,6 @@ def test_the_paper_s_7b_settings_and_an_agent_without_documents():
     assert small.lr == 1e-3 and small.reward_args == "reward=cosine settings=max_length=9"
     small = shrink(Config(agent="chat", mem_max_final=300))
     assert (small.mem_max_final, small.mem_max_question, small.mem_chunk_tokens) == (128, 512, 2048)
-
-
-@pytest.mark.parametrize("cluster,ranks,step,expected", [
-    ({"pp": 2}, 2, 16, (1, 2, 1)),
-    ({"tp": 8, "pp": 4}, 4, 16, (2, 1, 1)),  # two key-value heads
-    ({}, 4, 8, (1, 1, 4)), ({}, 4, 6, (1, 1, 2)),
-])
-def test_one_kind_of_parallelism_of_the_cluster_s_is_kept(cluster, ranks, step, expected):
-    layout = shrink_layout(replace(CLUSTER, **cluster), ranks, 440, step)
-    assert (layout.tp, layout.pp, layout.data_parallel) == expected and layout.tokens_per_gpu == 440
-    assert not layout.colocate and layout.gpus_per_node == layout.train_gpus + layout.rollout_gpus
 
 
 # --- the plan and its page ------------------------------------------------------------------------------------------
@@ -80,6 +64,7 @@ def test_a_big_model_is_rehearsed_by_a_random_one_with_the_unedited_driver_and_t
     assert of_slime.random_model and "--qk-layernorm" in here.command
     assert (flag(cluster, "--num-layers"), flag(here, "--num-layers")) == ("28", "2")
     assert flag(here, "--vocab-size") == "400"
+    assert (here.layout.tp, here.layout.pp, here.layout.data_parallel, here.layout.colocate) == (1, 1, 2, False)
     assert here.config.save_path.startswith(f"{cluster.config.save_path}/rehearsals/")
     assert here.config.hf_ckpt == f"{here.config.save_path}/model"
     assert here.command[:2] == cluster.command[:2] == [sys.executable, f"{here.config.host_root}/train.py"]
