@@ -43,7 +43,7 @@ def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
     config, gpus = plan.config, plan.layout.gpus_per_node
     write_records(plan)
     join_shards(config)
-    if not plan.has_reference:
+    if plan.conversion:
         logger.info("converting the reference model into %s", config.torch_dist)
         if convert(plan, plan.conversion):
             raise MemAgentError(f"HF_CKPT={config.hf_ckpt!r} was not converted, the line above says why")
@@ -107,7 +107,7 @@ def print_plan(plan: Plan, conversion: Sequence[str] = ()) -> None:
     print("# --- environment of every worker")
     print(*(f"{name}={shlex.quote(value)}" for name, value in plan.variables.items()), sep="\n")
     print("# --- commands")
-    if not plan.has_reference:
+    if plan.conversion:
         print(_shell(plan.conversion))
     if not config.ray_address:
         print(_shell(ray_job.head_command(config, plan.ports, gpus, plan.cpus)))

@@ -59,21 +59,15 @@ class Plan:
         return Path(self.config.save_path) / "launch"
 
     @property
-    def driver(self) -> Path:
-        return Path(self.config.host_root) / ("train_async.py" if self.config.fully_async else "train.py")
-
-    @property
     def command(self) -> list[str]:
-        return [sys.executable, str(self.driver), *(item for group in self.arguments.values() for item in group)]
-
-    @property
-    def has_reference(self) -> bool:
-        """Whether TORCH_DIST holds the reference model; it is converted otherwise."""
-        return (Path(self.config.torch_dist) / TRACKER).is_file()
+        driver = Path(self.config.host_root, "train_async.py" if self.config.fully_async else "train.py")
+        return [sys.executable, str(driver), *(item for group in self.arguments.values() for item in group)]
 
     @property
     def conversion(self) -> list[str]:
-        """The command that writes the reference model as torch_dist; it appears when it is whole."""
+        """The command that writes the reference model, which appears when it is whole; none if TORCH_DIST holds it."""
+        if (Path(self.config.torch_dist) / TRACKER).is_file():
+            return []
         writer = "mem_agent.checkpoints.hf_to_torch_dist"
         return python_module(writer, "--hf", self.config.hf_ckpt, "--output", self.config.torch_dist)
 

@@ -251,10 +251,10 @@ def read_log(path: Path, start: int = 0) -> dict[str, Metrics]:
 
 def report(rehearsal: Rehearsal, seen: Seen, wrong: Sequence[str]) -> str:
     """The page; ``wrong`` is what ``faults`` found."""
-    plan, layout = rehearsal.here, rehearsal.here.layout
+    plan, layout, driver = rehearsal.here, rehearsal.here.layout, Path(rehearsal.here.command[1])
     sets = dict.fromkeys(name for of in seen.metrics["eval"].values() for name in of if name.count("/") == 1)
     rows = [
-        ("the host's unedited driver, as a Ray job by the launcher's command", plan.driver),
+        ("the host's unedited driver, as a Ray job by the launcher's command", driver),
         ("model", "two layers with random weights: rewards and losses mean nothing" if rehearsal.random_model
          else plan.config.hf_ckpt),
         ("rollouts through router and engine", f"{len(seen.metrics['rollout'])}, {seen.seconds['train']:.0f} s"),
@@ -271,7 +271,7 @@ def report(rehearsal: Rehearsal, seen: Seen, wrong: Sequence[str]) -> str:
     ]
     verdict = ["**Faults:**", "", *(f"- {line}" for line in wrong)] if wrong else ["No faults were found."]
     return "\n".join([
-        f"# Rehearsed on {time.strftime('%Y-%m-%d')}: {plan.driver.name} of {plan.config.host}", "", *verdict,
+        f"# Rehearsed on {time.strftime('%Y-%m-%d')}: {driver.name} of {plan.config.host}", "", *verdict,
         "", "## Exercised", "", markdown_table(("what", "seen"), rows, ("what", "seen")), "", deviations(rehearsal),
     ])
 

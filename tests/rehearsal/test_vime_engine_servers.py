@@ -68,7 +68,7 @@ def test_an_update_over_gloo_gives_the_new_policy(server, tmp_path):
         return reply.json() if reply.content.strip() else {}
 
     def sampled() -> list[int]:
-        sampling = {"max_tokens": 24, "ignore_eos": True, "temperature": 0.0}
+        sampling = {"max_tokens": 24, "logprobs": 0, "ignore_eos": True, "temperature": 0.0}
         body = {"token_ids": PROMPT, "sampling_params": sampling}
         return call("inference/v1/generate", body)["choices"][0]["token_ids"]
 
