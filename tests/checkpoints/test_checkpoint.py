@@ -1,5 +1,6 @@
 """Resuming is exact, a failed write leaves the last good checkpoint as it was, damage is noticed and said."""
 
+import resource
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from mem_agent.checkpoints import checkpoint, folders
 from mem_agent.checkpoints.checkpoint import ModelTensors
 from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.config import Config
-from mem_agent.tests.helpers.small_files import files_of_at_most
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.training.train import train as train_run
@@ -75,11 +75,16 @@ def test_training_starts_from_a_checkpoint_of_this_pack_or_of_a_host(trained, tm
 
 
 def test_a_failed_write_leaves_the_last_good_checkpoint(trained, tmp_path):
-    """A real error of the operating system, inside mcore's writer."""
+    """A real error of the operating system, inside mcore's writer: of a limit, as on a full disk."""
     trainer, save_path = trained
     shutil.copytree(save_path, tmp_path, dirs_exist_ok=True)
-    with pytest.raises(CheckpointError, match=str(tmp_path / "iter_0000008")), files_of_at_most(100_000):
-        checkpoint.save(tmp_path, 8, trainer, STATE)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(CheckpointError, match=str(tmp_path / "iter_0000008")):
+            checkpoint.save(tmp_path, 8, trainer, STATE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not list(tmp_path.glob(".iter_*"))
     assert folders.latest(tmp_path) == tmp_path / "iter_0000007"
     assert checkpoint.save(tmp_path, 8, trainer, STATE) == folders.latest(tmp_path) == tmp_path / "iter_0000008"

@@ -3,7 +3,7 @@
 import json
 import pickle
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -20,7 +20,6 @@ from mem_agent.checkpoints.hf_model import load_vocabulary, refuse_foreign_code
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.system.errors import MemAgentError
 from mem_agent.system.files import DiskFull
-from mem_agent.tests.helpers.attack import Attack
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
 Weights = dict[str, torch.Tensor]
@@ -103,6 +102,16 @@ def test_an_existing_output_is_replaced_only_when_forced_and_by_a_whole_one(run,
 
 
 # --- code that comes with files -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Attack:
+    """Unpickled without a guard, it makes the file ``victim``."""
+
+    victim: Path
+
+    def __reduce__(self):
+        return Path.touch, (self.victim,)
 
 
 def test_code_in_the_metadata_is_not_run(run, tmp_path):
