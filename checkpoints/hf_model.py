@@ -62,8 +62,7 @@ def local_folder(name: str, variable: str = "HF_CKPT", *, weights: bool = True) 
     try:
         return Path(snapshot_download(name, ignore_patterns=None if weights else _WEIGHTS))
     except HUB_ERRORS as error:
-        raise ConfigError(
-            f"{variable}={name!r}: no such folder, and its download failed: {reason_of(error)}") from None
+        raise ConfigError(f"{variable}={name!r}: no folder, and the download failed: {reason_of(error)}") from None
 
 
 def model_config(folder: Path, file: str = "config.json") -> dict[str, Any]:

@@ -28,8 +28,7 @@ from aiohttp import web
 from mem_agent.config import Config
 from mem_agent.launch.launch import launch
 from mem_agent.launch.plan import Plan
-from mem_agent.rehearsal.rehearsal_plan import plan_rehearsal
-from mem_agent.rehearsal.rehearse import WITHOUT_SPARE_WORKERS, Metrics, read_log, show_progress
+from mem_agent.rehearsal.rehearse import WITHOUT_SPARE_WORKERS, Metrics, plan_rehearsal, read_log, show_progress
 from mem_agent.system.cli import one_line_errors, start_logging, stop_on_signals
 from mem_agent.system.processes import ChildProcess
 from mem_agent.tests.helpers import host_actor
