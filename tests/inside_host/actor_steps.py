@@ -74,7 +74,7 @@ def recorded(host: Host) -> tuple[list[dict[str, Any]], list[dict[str, float]]]:
         optimizer = next(value for value in args if hasattr(value, "param_groups"))
         rate = float(optimizer.param_groups[0]["lr"])  # the scheduler's step comes after the optimizer's
         losses, grad_norm = train_one_step(*args, **kwargs)
-        numbers = {key: float(value) for key, value in losses.items()}
+        numbers = {key.replace("kl_loss", "kl"): float(value) for key, value in losses.items()}
         steps.append(numbers | {"grad_norm": float(grad_norm), "lr": rate})
         return losses, grad_norm
 
