@@ -91,8 +91,6 @@ def main(argv: list[str] | None = None) -> int:
         runpy.run_module(f"{__package__}.{COMMANDS[name]}", run_name="__main__", alter_sys=True)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing == __package__:
-            raise
         # In a host its own packages must stay as they are.
         in_host = os.environ.get("HOST") in ("slime", "vime")
         advice = f"pip install --no-deps {missing}" if in_host else "pip install 'mem-agent[all]'"

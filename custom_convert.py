@@ -121,11 +121,9 @@ def group_advantages(
         if reward is not None:
             members[group].append(reward)
     means = {group: fmean(values) for group, values in members.items()}
-    scales = {
-        group: stdev(values) + 1e-6 if divide_by_std and len(values) > 1 else 1.0 for group, values in members.items()
-    }
+    scales = {group: stdev(values) + 1e-6 for group, values in members.items() if divide_by_std and len(values) > 1}
     return [
-        0.0 if reward is None else (reward - means[group]) / scales[group]
+        0.0 if reward is None else (reward - means[group]) / scales.get(group, 1.0)
         for reward, group in zip(rewards, groups, strict=True)
     ]
 
@@ -160,20 +158,19 @@ def _unroll(host: HostArgs, sample: Any, rollout_id: int) -> _Trajectory:
     group = ("group", sample.group_index) if sample.group_index is not None else ("alone", rollout_id)
     record, reward = Record.of(sample), reward_of(sample, host.reward_key)
     turns = _turns(sample, record)
-    if lost(sample) or sample.remove_sample:
-        masks = [[0] * len(turn.response_ids) for turn in turns]
-        return _Trajectory(sample, rollout_id, group, None, float(reward or 0.0), turns, masks, None)
-    if reward is None or not math.isfinite(reward):
+    trained = not lost(sample) and not sample.remove_sample
+    masks = [[int(trained)] * len(turn.response_ids) for turn in turns]
+    if trained and (reward is None or not math.isfinite(reward)):
         raise ConvertError(f"sample {sample.index} ({sample.status.value}) has the reward {reward}, not a number")
-    masks = [[1] * len(turn.response_ids) for turn in turns]
-    if record is None:
+    if trained and record is None:
         masks = masks if sample.loss_mask is None else [list(sample.loss_mask)]
         kept = masks[0] if sample.rollout_log_probs is None else sample.rollout_log_probs
         if not len(turns[0].response_ids) == sample.response_length == len(masks[0]) == len(kept):
             raise ConvertError(f"sample {sample.index}: {len(sample.tokens)} tokens, a response of "
                                f"{sample.response_length}, and its mask or log-probs do not fit each other")
-    return _Trajectory(sample, rollout_id, group, float(reward), float(reward), turns, masks,
-                       record.state_totals if record else None)
+    raw = float(reward or 0.0)
+    turn_rewards = record.state_totals if trained and record else None
+    return _Trajectory(sample, rollout_id, group, raw if trained else None, raw, turns, masks, turn_rewards)
 
 
 def _turns(sample: Any, record: Record | None) -> Sequence[Turn]:

@@ -216,8 +216,8 @@ async def _read(
     ahead = config.fully_async or config.groups_in_flight > config.rollout_batch_size
 
     async def sample_round(requests: Sequence[TurnRequest], number: int) -> Sequence[Generation]:
-        last = ahead or requests[0].kind is TurnKind.FINAL
-        left = 0 if last else max(0, len(reading.document.chunks) - number)
+        final = requests[0].kind is TurnKind.FINAL
+        left = 0 if ahead or final else max(0, len(reading.document.chunks) - number)
         return await session.sample(requests, number, replace(how, weight=left))
 
     client = client_for(host.router, config.mem_concurrency)

@@ -212,6 +212,7 @@ class Reader:
 
         Raises:
             TurnFailed: the row gives no reply, too few or too many, or one that its turn has no room for.
+            ConfigError: the tokenizer has no end of a turn.
         """
         replies = (sample.metadata or {}).get("replies")
         if replies is None:
@@ -219,8 +220,8 @@ class Reader:
             replies = [task.solution(row_of(sample)).removeprefix(reply_form(sample)[0])]
         if not isinstance(replies, list) or not all(isinstance(reply, str) for reply in replies) or not any(replies):
             raise TurnFailed(FailureKind.NO_REPLY, "metadata.replies must be a list of texts, one for each turn")
-        uneven = TurnFailed(FailureKind.NO_REPLY, f"metadata.replies has {len(replies)} texts, not one for each turn of "
-                            f"AGENT={self.config.agent}")
+        uneven = TurnFailed(FailureKind.NO_REPLY, f"metadata.replies has {len(replies)} texts, and AGENT="
+                            f"{self.config.agent} another number of turns")
 
         async def reply(requests: Sequence[TurnRequest], number: int) -> list[Generation]:
             texts = replies[number : number + len(requests)]
@@ -234,7 +235,10 @@ class Reader:
         return trajectory
 
     def _given(self, request: TurnRequest, text: str) -> Generation:
-        ids = [*self.vocabulary.encode_text(text), self.vocabulary.turn_end_id]  # type: ignore[list-item]
+        end = self.vocabulary.turn_end_id
+        if end is None:
+            raise ConfigError(f"HF_CKPT={self.config.hf_ckpt!r}: its tokenizer_config.json has no eos_token")
+        ids = [*self.vocabulary.encode_text(text), end]
         if len(ids) > request.max_new_tokens:
             raise TurnFailed(FailureKind.LONG_REPLY, f"a {request.kind} reply has {len(ids)} tokens, "
                              f"MEM_MAX_{request.kind.upper()} allows {request.max_new_tokens}")

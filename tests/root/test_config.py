@@ -48,20 +48,14 @@ def test_a_recipe_is_read_and_the_users_own_variables_win(tmp_path, monkeypatch)
     assert (config.mem_chunk_tokens, config.mem_max_final) == (77, 8)
 
 
-@pytest.mark.parametrize("module,options", [
-    ("mem_agent.config", []), ("mem_agent.eval_ruler_hqa", ["--model", "/m", "--output", "/o"]),
-    ("mem_agent.launch.launch", []),
-])
-def test_a_recipe_that_is_not_there_is_one_line(module, options):
-    done = subprocess.run([sys.executable, "-m", module, *options], env=os.environ | {"RECIPE": "my.env"},
+def test_a_recipe_that_is_not_there_is_one_line():
+    done = subprocess.run([sys.executable, "-m", "mem_agent.config"], env=os.environ | {"RECIPE": "my.env"},
                           capture_output=True, text=True)
     assert done.returncode and done.stderr.count("\n") == 1 and "my.env" in done.stderr
 
 
-def test_a_config_is_frozen_and_a_change_is_validated():
+def test_a_change_is_validated():
     config = Config(rollout_batch_size=4, n_samples_per_prompt=2)
-    with pytest.raises(ValueError):
-        config.lr = 1.0
     assert config.replace(global_batch_size=4).step_trajectories == 4
     with pytest.raises(ConfigError, match="GLOBAL_BATCH_SIZE"):
         config.replace(global_batch_size=3)
@@ -73,12 +67,6 @@ def test_yaml_round_trip_as_hosts_deliver_it(tmp_path):
     path.write_text(config.to_yaml())
     assert load_yaml(path) == config
     assert config_of(SimpleNamespace(**yaml.safe_load(path.read_text()))) == config
-
-
-def test_args_without_config_fall_back_to_the_environment(monkeypatch):
-    monkeypatch.setenv("MEM_CHUNK_TOKENS", "33")
-    assert config_of(SimpleNamespace()).mem_chunk_tokens == 33
-    assert config_of(SimpleNamespace(mem_agent={"MEM_CHUNK_TOKENS": 44})).mem_chunk_tokens == 44
 
 
 def test_paths_are_absolute_for_whoever_reads_them_elsewhere(tmp_path, monkeypatch):
@@ -99,20 +87,3 @@ def test_settings_that_are_set_are_listed_first():
 def test_the_page_of_settings_is_what_the_command_writes():
     page = Path(__file__).parents[2] / "docs" / "settings.md"
     assert page.read_text() == markdown(), "run `mem-agent config --markdown > docs/settings.md`"
-
-
-def test_importing_any_core_module_reads_no_environment():
-    code = (
-        "import os, sys\n"
-        "class Watch(dict):\n"
-        "    def get(self, k, d=None): names.append(k); return dict.get(self, k, d)\n"
-        "    def __getitem__(self, k): names.append(k); return dict.__getitem__(self, k)\n"
-        "import yaml, tokenizers, aiohttp, orjson, tqdm, pandas, pyarrow, pydantic\n"
-        "names = []\n"
-        "os.environ = Watch(os.environ)\n"
-        "import mem_agent.rollout, mem_agent.custom_convert, mem_agent.rollout_client, mem_agent.prepare_data\n"
-        "print([n for n in names if n in sys.argv[1:]])\n"
-    )
-    names = map(str.upper, Config.model_fields)
-    out = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
