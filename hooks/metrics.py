@@ -40,8 +40,8 @@ def rollout_metrics(samples: Sequence[Any], reward_key: str = "", *, scored: boo
         reward_key: the entry that counts where rewards are dicts.
         scored: whether rewards mean anything; they do not under LOSS=sft.
 
-    ``failed/<kind>`` counts failed trajectories, those of another generate hook as ``unknown``. ``mixed_groups`` is the
-    share of groups with different rewards, those whose outcomes carry a gradient. A reward part that a trajectory
+    ``failed/<kind>`` counts failed trajectories, those of another generate hook as ``unknown``; ``mixed_groups`` is
+    the share of groups with different rewards, those whose outcomes carry a gradient. A reward part that a trajectory
     lacks counts as 0.
     """
     finished = [s for s in samples if ended(s)]
