@@ -75,14 +75,11 @@ class Config(BaseModel):
     trust_remote_code: bool = _setting(False, "run Python code that comes with a model")
 
     # what is learned
-    agent: str = _setting(
-        "memagent", "how a document is read: memagent, rememr1, gated, parallel, mem1, chat, single, or your own")
+    agent: str = _setting("memagent", "how it reads: memagent, rememr1, gated, parallel, mem1, chat, single, or yours")
     agent_args: str = _setting("", "settings of AGENT, name=value, quoted as in a shell (docs/extending.md)")
-    task: str = _setting(
-        "qa", "what rows ask: qa, ruler, math, gsm8k, countdown, rank_sessions, or your own class; several: a,b")
+    task: str = _setting("qa", "what rows ask: qa, ruler, math, gsm8k, countdown, rank_sessions, or yours; two: a,b")
     task_args: str = _setting("", "settings of the first TASK, as AGENT_ARGS")
-    reward: str = _setting(
-        "task", "training reward: the task's, with one by length (cosine), by a chat model (answer_utility), or yours")
+    reward: str = _setting("task", "the task's, also by length (cosine) or a chat model (answer_utility), or yours")
     reward_args: str = _setting("", "settings of REWARD, as AGENT_ARGS")
     mem_ir: Literal["no", "knn", "knn+", "entropy", "lexical"] = _setting(
         "no", "added to REWARD: for being like successes (knn), and unlike failures (knn+); or unlike earlier texts")
@@ -96,8 +93,7 @@ class Config(BaseModel):
     global_batch_size: int = _setting(0, "trajectories per optimizer step; 0: all of a rollout", ge=0)
     over_sampling_batch_size: int = _setting(0, "documents in flight; 0: ROLLOUT_BATCH_SIZE", ge=0)
     dynamic_filter: Literal["none", "nonzero_std"] = _setting("none", "drop groups whose rewards are all equal (DAPO)")
-    rollout_shuffle: bool | None = _setting(
-        None, "1: a new order of documents each epoch; 0: the file's; unset: 0 for a curriculum, else 1")
+    rollout_shuffle: bool | None = _setting(None, "shuffle documents each epoch; unset: unless they are a curriculum")
     save_interval: int = _setting(10, "rollouts between checkpoints; the last one is always saved", ge=1)
     keep_checkpoints: int = _setting(3, "newest checkpoints kept; 0: all", ge=0)
     keep_trajectories: int = _setting(2, "documents of each rollout whose trajectories are kept; 0: none", ge=0)
@@ -121,8 +117,7 @@ class Config(BaseModel):
     eval_top_p: float = _setting(0.95, "nucleus of evaluation sampling", ge=0.01, le=1)
     eval_samples: int = _setting(1, "answers to each question, each with its own seed", ge=1)
     eval_mode: str = _setting(
-        "recurrent", "as in training; one prompt, with the document cut in its centre (direct) or with retrieved "
-        "passages (rag:bm25:10, rag:embedding=MODEL:10)", pattern=EVAL_MODE.pattern)
+        "recurrent", "as trained; or one prompt: direct, rag:bm25:10, rag:embedding=ID:10", pattern=EVAL_MODE.pattern)
     eval_interval: int = _setting(0, "rollouts between evaluations while training; 0: none", ge=0)
     eval_data: str = _setting("", "files of `mem-agent prepare` for EVAL_INTERVAL; empty (local): DATA_ROOT's")
     base_url: str = _setting("", "a server to evaluate, http://HOST:PORT or https://HOST/v1; key: OPENAI_API_KEY")
@@ -130,8 +125,7 @@ class Config(BaseModel):
         "auto", "what BASE_URL speaks; auto: the first of the others that it answers")
 
     # learning
-    loss: Literal["grpo", "sft"] = _setting(
-        "grpo", "GRPO on sampled trajectories, or cross entropy of given replies (metadata.replies, or a solution)")
+    loss: Literal["grpo", "sft"] = _setting("grpo", "GRPO, or cross entropy of replies that rows give (metadata)")
     adv_std: bool = _setting(False, "divide a group's advantages by their standard deviation")
     temperature: float = _setting(1.0, "sampling temperature of training rollouts", ge=1e-3)
     lr: float = _setting(1e-6, "learning rate", ge=0)
@@ -143,16 +137,14 @@ class Config(BaseModel):
     eps_clip_high: float = _setting(0.28, "upper PPO clip", ge=0)
     eps_clip_c: float = _setting(0.0, "dual clip of tokens of negative advantage, above 1; 0: none", ge=0)
     kl_coef: float = _setting(0.001, "weight of the low_var_kl loss; 0 loads no reference model", ge=0)
-    loss_agg: Literal["trajectory", "token"] = _setting(
-        "trajectory", "token mean per trajectory, then over trajectories; or over all tokens")
+    loss_agg: Literal["trajectory", "token"] = _setting("trajectory", "token mean of each trajectory, or of all")
     tp: int = _setting(0, "tensor parallel size; 0: 1 in the embedded host, derived in slime and vime", ge=0)
     max_tokens_per_gpu: int = _setting(0, "tokens per packed micro-batch; 0: 4096 (local), else derived", ge=0)
 
     # the embedded host
     train_procs: int = _setting(0, "trainer processes; 0: what fits model and machine", ge=0)
     train_dtype: Literal["auto", "float32", "bfloat16"] = _setting(
-        "auto", "weights on a CPU; auto: bfloat16 above 50M parameters where this processor multiplies it at least "
-        "twice as fast; masters, optimizer and loss stay float32")
+        "auto", "weights on a CPU; auto: bfloat16 above 50M parameters where this processor is twice as fast with it")
     lora_rank: int = _setting(0, "train adapters of this rank alone; 0: all weights", ge=0)
     num_engines: int = _setting(1, "inference servers behind the router", ge=1)
     engine_max_len: int = _setting(0, "engine context in tokens; 0: the agent's longest turn", ge=0)

@@ -28,7 +28,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..agents import agent_class, build_agent
-from ..agents.documents import Chunks, DocumentCache, split_chunks
+from ..agents.documents import DocumentCache, split_chunks
 from ..agents.interface import MemoryAgent, Reading
 from ..agents.records import FailureKind, Generation, Message, Role, StopReason, Trajectory, TurnFailed, TurnRequest
 from ..checkpoints.hf_model import load_vocabulary
@@ -191,17 +191,9 @@ class Reader:
             raise TurnFailed(FailureKind.LONG_QUESTION, f"question of {len(question)} tokens, MEM_MAX_QUESTION={most}")
         prefix, budget = reply_form(sample)
         before = messages_before(sample) if self.agent.shows_messages else ()
-        document = await self.chunks(context, None if evaluation else self.config.mem_max_chunks)
+        chunks = None if evaluation else self.config.mem_max_chunks
+        document = split_chunks(await self.documents.get(context), self.config.mem_chunk_tokens, chunks)
         return Reading(question, document, self.vocabulary.encode_text(prefix), budget if evaluation else 0, before)
-
-    async def chunks(self, context: str, most: int | None = None) -> Chunks:
-        """The chunks of a document, at most ``most`` of them; none where there is no document. Raises TurnFailed."""
-        if not context:
-            return Chunks((), 0)
-        chunks = split_chunks(await self.documents.get(context), self.config.mem_chunk_tokens, most)
-        if not chunks.chunks:
-            raise TurnFailed(FailureKind.NO_CONTEXT, "the document has no tokens")
-        return chunks
 
     def record(self, trajectory: Trajectory, sample: Any, *, evaluation: bool, task: str) -> Record:
         """The trajectory as data, with what its turns earned and the texts of its memories, if they are kept."""
@@ -219,40 +211,38 @@ class Reader:
         """LOSS=sft: the trajectory of ``loop``, which takes a sampler, with the replies that the row gives.
 
         Raises:
-            TurnFailed: the row gives no reply, too few or too many, or one that a rollout has no room for.
+            TurnFailed: the row gives no reply, too few or too many, or one that its turn has no room for.
             ConfigError: the tokenizer has no end of a turn.
         """
-        vocabulary, config, end = self.vocabulary, self.config, self.vocabulary.turn_end_id
-        if end is None:
-            raise ConfigError(f"HF_CKPT={config.hf_ckpt!r}: its tokenizer_config.json has no eos_token")
         replies = (sample.metadata or {}).get("replies")
         if replies is None:
-            replies = [task_of(config, sample).solution(row_of(sample)).removeprefix(reply_form(sample)[0])]
+            task = task_of(self.config, sample)
+            replies = [task.solution(row_of(sample)).removeprefix(reply_form(sample)[0])]
         if not isinstance(replies, list) or not all(isinstance(reply, str) for reply in replies) or not any(replies):
             raise TurnFailed(FailureKind.NO_REPLY, "metadata.replies must be a list of texts, one for each turn")
+        uneven = TurnFailed(FailureKind.NO_REPLY, f"metadata.replies has {len(replies)} texts, and AGENT="
+                            f"{self.config.agent} another number of turns")
 
         async def reply(requests: Sequence[TurnRequest], number: int) -> list[Generation]:
-            texts, given = replies[number : number + len(requests)], []
+            texts = replies[number : number + len(requests)]
             if len(texts) < len(requests):
-                raise TurnFailed(FailureKind.NO_REPLY, f"AGENT={config.agent} has more turns than metadata.replies, "
-                                 f"{len(replies)}")
-            for request, text in zip(requests, texts, strict=True):
-                ids = [*vocabulary.encode_text(text), end]
-                most, size = request.max_new_tokens, len(request.prompt_ids) + len(ids)
-                if len(ids) > most:
-                    raise TurnFailed(FailureKind.LONG_REPLY, f"a {request.kind} reply has {len(ids)} tokens, "
-                                     f"MEM_MAX_{request.kind.upper()} allows {most}")
-                if 0 < config.engine_max_len < size:
-                    raise TurnFailed(FailureKind.LONG_PROMPT, f"prompt and reply have {size} tokens, ENGINE_MAX_LEN="
-                                     f"{config.engine_max_len}")
-                given.append(Generation(ids, [0.0] * len(ids), StopReason.STOP))
-            return given
+                raise uneven
+            return [self._given(request, text) for request, text in zip(requests, texts, strict=True)]
 
         trajectory = await loop(reply)
         if trajectory.failure is None and len(trajectory.turns) < len(replies):
-            raise TurnFailed(FailureKind.NO_REPLY, f"AGENT={config.agent} has {len(trajectory.turns)} turns, "
-                             f"metadata.replies {len(replies)}; give one for each turn")
+            raise uneven
         return trajectory
+
+    def _given(self, request: TurnRequest, text: str) -> Generation:
+        end = self.vocabulary.turn_end_id
+        if end is None:
+            raise ConfigError(f"HF_CKPT={self.config.hf_ckpt!r}: its tokenizer_config.json has no eos_token")
+        ids = [*self.vocabulary.encode_text(text), end]
+        if len(ids) > request.max_new_tokens:
+            raise TurnFailed(FailureKind.LONG_REPLY, f"a {request.kind} reply has {len(ids)} tokens, "
+                             f"MEM_MAX_{request.kind.upper()} allows {request.max_new_tokens}")
+        return Generation(ids, [0.0] * len(ids), StopReason.STOP)
 
 
 _reader_lock = threading.Lock()

@@ -376,13 +376,10 @@ class Teller:
         self, turn: Turn, before: MemoryRecord, after: MemoryRecord, advantage: float | None
     ) -> TraceTurn:
         vocabulary = self._vocabulary
-        reply_ids = turn.response_ids
-        reply = vocabulary.reply_text(reply_ids)
-        pieces: tuple[str, ...] = ()
-        log_probs: tuple[float, ...] = ()
-        if any(turn.log_probs):  # servers that speak in texts give none
-            pieces = pieces_of(vocabulary.tokenizer.backend_tokenizer, reply_ids, reply)
-            log_probs = tuple(round(value, 4) + 0.0 for value in turn.log_probs)  # no -0.0
+        reply = vocabulary.reply_text(turn.response_ids)
+        known = any(turn.log_probs)  # servers that speak in texts give none
+        pieces = pieces_of(vocabulary.tokenizer.backend_tokenizer, turn.response_ids, reply) if known else ()
+        log_probs = tuple(round(value, 4) + 0.0 for value in turn.log_probs) if known else ()  # no -0.0
         return TraceTurn(
             kind=turn.kind.value, sections=(turn.section.number,) if turn.section else (),
             shown_memory=before.text, recalled=vocabulary.decode(turn.recalled),

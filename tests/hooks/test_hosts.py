@@ -11,7 +11,7 @@ import ast
 
 import pytest
 
-from mem_agent.tests.helpers.host_checkout import HOSTS, TESTS
+from mem_agent.tests.helpers.host_checkout import HOSTS, TESTS, named
 
 CHECKS = sorted(str(path) for path in (TESTS / "inside_host").glob("check_*.py"))
 OVERRIDES = {
@@ -47,14 +47,14 @@ def test_our_checks_pass_inside_the_host(host):
 
 
 def test_the_hosts_parsers_accept_what_the_launcher_makes(host):
-    megatron = host.megatron()
+    megatron = str(named("MEGATRON_ROOT", "Megatron-LM with the host's patch"))
     run = host.pytest(str(TESTS / "inside_host" / "parse_arguments.py"), first=megatron, MEGATRON_ROOT=megatron)
     assert run.counts == {"passed": 16}, run.output
 
 
 def test_the_host_leaves_the_reference_in_place_of_the_policy_where_gpus_are_not_shared(host):
     """Once upstream brings the policy back in any case, ``keep_policy`` and its flag can go."""
-    source = host.root() / host.name / "backends" / "megatron_utils" / "actor.py"
+    source = host.checkout() / host.name / "backends" / "megatron_utils" / "actor.py"
     nodes = list(ast.walk(ast.parse(source.read_text())))
     (init,) = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "init"]
     returns = "self._switch_model('actor')"
