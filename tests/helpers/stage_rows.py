@@ -42,7 +42,8 @@ def embedded_row(asked: HistoryQuestion, best: int | None = None) -> dict:
     return row_of(asked) | {"similarities": similarities, "session_tokens": tokens, "embedding_fingerprint": "f"}
 
 
-def write_rows(path: Path, rows: list[dict]) -> Path:
+def write_rows(path: str | Path, rows: list[dict]) -> Path:
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows), path)
     return path
