@@ -107,7 +107,6 @@ def test_the_best_sessions_are_shown_in_the_order_of_time(ask):
     rows = answers()
     assert code == 0 and [row["question_id"] for row in rows] == [f"q{n}" for n in range(10)]
     assert all(row["shown_session_idx"] == [0, 2] and row["predicted_answer"] == "Turin" for row in rows)
-    assert all(row["api_status"] == "ok" and row["generated_text"] == reply for row in rows)
     assert rows[0]["shown_tokens"] == sum(rows[0]["session_tokens"][n] for n in (0, 2))
     text = next(text for text in asked(chat) if "number 104?" in text)
     assert text.index("<session0> <date>2023/05/01</date>") < text.index("<session1> <date>2023/05/03</date>")
