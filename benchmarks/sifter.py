@@ -13,10 +13,9 @@ import argparse
 import asyncio
 import heapq
 import random
-import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -27,11 +26,10 @@ from aiohttp import web
 
 from ..config import Config
 from ..hooks.chat_model import ChatSettings
+from ..memsifter import embed
 from ..memsifter.answer import AnswerWorker
-from ..memsifter.embed import embed_file
 from ..memsifter.rank import RankWorker
 from ..memsifter.stages import EMBED, Stage
-from ..rewards.intrinsic.encoder import HashingEncoder
 from ..rewards.sessions import HistoryQuestion, Session, Turn, row_of
 from .endpoint import serve_in_thread
 from .outcome import Outcome, seconds, seconds_and_peak
@@ -53,21 +51,20 @@ def measure(quick: bool = False, questions: int = QUESTIONS) -> list[Outcome]:
 
 
 def stage_1(folder: Path, questions: int) -> list[Outcome]:
-    def embed(source: Path) -> None:
-        output = folder / f"{source.stem}_embed.parquet"
-        output.unlink(missing_ok=True)  # a second time is asked for all, and finds its texts in the store
-        shutil.rmtree(f"{output}.parts", ignore_errors=True)
-        embed_file(HashingEncoder(), str(POCKET), folder / source.stem, source, output, HERE)
+    def embedding(data: str, output: str = "out") -> Callable[[], int]:
+        return partial(embed.main, [
+            "--data-dir", str(folder), "--datasets", data, "--output-dir", f"{folder}/{output}", "--tokenizer",
+            str(POCKET), "--embedding-model-name", "hashing", "--embed-store-path", str(folder)])
 
-    few, many = folder / "few.parquet", folder / "many.parquet"
-    for path, count in ((few, questions // 10), (many, questions)):
-        rows = _rows(count)
+    for data, count in (("few", questions // 10), ("many", questions)):
+        rows, path = _rows(count), folder / data / "test.parquet"
+        path.parent.mkdir()
         with pq.ParquetWriter(path, pa.Table.from_pylist([*_rows(1)]).schema) as writer:
             while block := list(islice(rows, 64)):
                 writer.write_table(pa.Table.from_pylist(block))
-    _, before = seconds_and_peak(partial(embed, few))
-    first, peak = seconds_and_peak(partial(embed, many))
-    second = seconds(partial(embed, many))
+    _, before = seconds_and_peak(embedding("few"))
+    first, peak = seconds_and_peak(embedding("many"))
+    second = seconds(embedding("many", "again"))  # which finds its texts in the store
     what = f"stage 1, {questions:,} questions about {HISTORIES} histories"
     return [
         Outcome(f"{what}: memory above that of {questions // 10:,}", ((peak - before) / 1e6,), "MB", 50.0, True),

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,10 @@ from typing import Any
 import orjson
 
 from ..data.document_store import document_id
-from ..rewards.sessions import Language, Session, Turn, load_wording, render_history
+from ..rewards.sessions import Language, Session, Turn, load_wording, render_history, talks_of
 from .task import NAMES, THINGS
 
 PROMPTS = Path(__file__).with_name("sifter.yaml")
-TASK = "rank_sessions"
 PEOPLE = ("Anna", "Ben", "Carl", "Dora")
 SESSIONS = 8
 SESSION_TOKENS = 2
@@ -79,7 +78,7 @@ class History:
     @property
     def said(self) -> list[int]:
         """The sessions that answer the question; the last one counts."""
-        return [number for number, talk in enumerate(self.talks) if talk.about == f"{self.person} likes {self.kind}"]
+        return [number for number, talk in enumerate(self.talks) if self.question == f"{talk.about} what?"]
 
     @property
     def gold(self) -> int:
@@ -136,14 +135,13 @@ def histories(seed: int, count: int) -> Iterator[History]:
 
 def stored(history: History) -> str:
     """The sessions of a prompt as the document store keeps them."""
-    talks = [[asdict(turn) for turn in session.turns] for session in history.sessions]
     ids = [session.id for session in history.sessions]
-    return orjson.dumps({"sessions": talks, "ids": ids, "dates": [""] * len(ids)}).decode()
+    return orjson.dumps({"sessions": talks_of(history.sessions), "ids": ids, "dates": [""] * len(ids)}).decode()
 
 
 def _metadata(index: int, history: History) -> dict[str, Any]:
     return {
-        "task": TASK, "id": f"sifter-{index}", "shown": SESSIONS, "gold": [history.gold],
+        "task": "rank_sessions", "id": f"sifter-{index}", "shown": SESSIONS, "gold": [history.gold],
         "question": history.question, "question_date": "", "language": Language.EN.value,
         "answers": [history.answer], "history_id": document_id(stored(history)),
         "session_tokens": [SESSION_TOKENS] * SESSIONS,
@@ -151,10 +149,10 @@ def _metadata(index: int, history: History) -> dict[str, Any]:
 
 
 def train_row(index: int, history: History) -> dict[str, Any]:
-    message = {"role": "user", "content": history.prompt()}
-    return {"prompt": [message], "label": "", "metadata": _metadata(index, history)}
+    prompt = [{"role": "user", "content": history.prompt()}]
+    return {"prompt": prompt, "label": "", "metadata": _metadata(index, history)}
 
 
 def eval_entry(index: int, history: History) -> dict[str, Any]:
-    return {"input": history.prompt(), "answers": [history.answer], "index": index, "task": TASK,
+    return {"input": history.prompt(), "answers": [history.answer], "index": index, "task": "rank_sessions",
             "metadata": _metadata(index, history)}

@@ -14,6 +14,7 @@ from mem_agent.evaluation.questions import load_questions
 from mem_agent.memsifter import rl_data
 from mem_agent.memsifter.rl_data import main, read_recipe
 from mem_agent.rewards.sessions import Session, Turn, load_wording, render_session
+from mem_agent.tests.helpers.evaluations import make_model
 from mem_agent.tests.helpers.stage_rows import embedded_row, history_question, write_rows
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -32,7 +33,7 @@ def write_questions(split, *numbers):
 
 @pytest.fixture
 def prepare(tmp_path, monkeypatch, capsys):
-    make_tokenizer().save_pretrained(tmp_path / "tokenizer")
+    make_model(tmp_path / "tokenizer")
     monkeypatch.chdir(tmp_path)
 
     def run(recipe, *more, code=0, version="v1"):
