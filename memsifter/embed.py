@@ -21,7 +21,6 @@ and of how much of a text it reads, so two models can share a folder, and are ne
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import sqlite3
@@ -51,13 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.option("embed_store_path", "data/embedding_store", "vectors, by data set and model")
     parser.add_argument("--embedding-model-path", default="", help="its sentence-transformers folder, else by name")
     parser.add_argument("--tokenizer", help="folder or id of the one that session_tokens are by: the ranker's")
-    parser.add_argument("--batch-size", type=positive_number, default=32, help="texts that are embedded at once (32)")
     parser.add_argument("--max-seq-len", type=positive_number, default=512, help="tokens read of a text (512)")
     parser.add_argument("--gpus", type=float, default=0.0, help="GPUs of each worker (0)")
     given = parser.parsed(argv)
     sources = stages.find_files(given, Path(given.data_dir), SOURCE)
     name, path = given.embedding_model_name, given.embedding_model_path
-    encoder = make_encoder(name, VARIABLE, path=path, batch=given.batch_size, length=given.max_seq_len,
+    encoder = make_encoder(name, VARIABLE, path=path, length=given.max_seq_len,
                            device=None if given.gpus else "cpu")
     tokenizer = given.tokenizer or str(encoder_folder(path or name, VARIABLE))
     settings = {"model": encoder.name, "weights": encoder.fingerprint,

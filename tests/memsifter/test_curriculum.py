@@ -95,7 +95,7 @@ def run(tmp_path, monkeypatch, capsys):
         rows = [embedded_row(history_question(n, sessions=4, gold=1)) for n in numbers]
         write_rows(f"results/minilm/a_{split}_embed.parquet", rows)
     Path("recipe.yaml").write_text("train: {a: 6}\ntest: {a: 2}")
-    for name in ("RECIPE", "REWARD", "TORCH_DIST", "LR", "KEEP_CHECKPOINTS", "CKPT_STEPS"):
+    for name in ("RECIPE", "REWARD", "TORCH_DIST", "LR", "KEEP_CHECKPOINTS"):
         monkeypatch.delenv(name, raising=False)
 
     def once(stand_ins, *more, rounds=2, code=0):
@@ -142,11 +142,9 @@ def test_killed_behind_any_step_it_goes_on_there(run, tmp_path, every):
 
 
 @pytest.mark.parametrize("options, recipe, value", [
-    (["--average", "4"], "train: {a: 6}\ntest: {a: 2}", 12.5), ([], "train: {a: 6}", 13.5),
-    (["--ckpt-steps", "1 2"], "train: {a: 6}\ntest: {a: 2}", 11.5),
-])
+    (["--average", "4"], "train: {a: 6}\ntest: {a: 2}", 12.5), ([], "train: {a: 6}", 13.5)])
 def test_without_a_choice_or_a_test_nothing_is_validated(run, tmp_path, monkeypatch, options, recipe, value):
-    """All four, or the newest two: 10 + 2.5, 10 + 3.5; steps 1 and 2 are iterations 0 and 1, which add 1 and 2."""
+    """All four, or the newest two: 10 + 2.5, 10 + 3.5."""
     monkeypatch.setenv("KEEP_CHECKPOINTS", "0")
     Path("recipe.yaml").write_text(recipe)
     done = StandIns()
@@ -170,14 +168,13 @@ def test_changed_settings_are_refused_in_one_line(run, monkeypatch):
 
 
 def test_a_step_that_fails_ends_the_run_in_one_line_and_is_run_again(run):
-    """Of a checkpoint without an answer, and of steps that are not there."""
+    """Of a checkpoint without an answer too."""
     down, up = StandIns(failure="connection"), StandIns()
     assert "failed" in run(down, code=1).err and down.calls[-1] == (1, "validate-iter_0000000")
     run(up)
     assert up.calls[0] == (1, "validate-iter_0000000") and up.calls[-1] == ALL[-1]
     up.train = lambda step: 1
     assert "round 1: train" in run(up, "--work", "other", code=1).err
-    assert "iter_0000008" in run(StandIns(), "--work", "third", "--ckpt-steps", "1 9", code=1).err
 
 
 def test_a_dry_run_shows_every_command_and_writes_nothing(run, tmp_path, monkeypatch):

@@ -26,7 +26,7 @@ NUMBER = re.compile(r"number 10(\d+)\?")
 ROWS, IN_FLIGHT, ANSWERED = 32, 4, 8
 SHARED = ["--output-dir", "out", "--embedding-model-name", "hashing"]
 OPTIONS = {
-    "embed": ["--data-dir", "data", "--embed-store-path", "store", "--tokenizer", "ranker", "--batch-size", "2"],
+    "embed": ["--data-dir", "data", "--embed-store-path", "store", "--tokenizer", "ranker"],
     "rank": ["--model", "ranker"],
     "answer": ["--model-name", "served", "--methods", "ranker", "--chat-concurrency", str(IN_FLIGHT)],
 }

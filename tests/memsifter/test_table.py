@@ -72,7 +72,7 @@ def test_rows_without_gold_or_similarities_are_not_counted(tmp_path):
 
 
 @pytest.mark.parametrize("count, each, told", [
-    (12, 5, "60 questions about 12 histories: "), (9, 4, "36 questions about 9 histories, fewer than 10: ")])
+    (12, 5, "60 questions about 12 histories: "), (9, 4, "36 questions about 9 histories: intervals are over questions")])
 def test_intervals_are_over_histories_where_there_are_ten(tmp_path, count, each, told):
     """Five equal questions about each of twelve histories say no more than twelve questions."""
     rows = [embed_row(f"q{h}-{n}", "b" if h % 2 else "a", [0, 1, 0, 0.0], sample_id=f"c{h}")
