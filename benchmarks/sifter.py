@@ -38,7 +38,7 @@ from .trainer import POCKET
 QUESTIONS, HISTORIES, SESSIONS = 10_000, 20, 20
 WINDOWS, REQUESTS, A_SECOND = (64, 256), 6, 64
 """Requests in flight, how many of them follow each other, and replies of the stub a second."""
-HERE = argparse.Namespace(ray="local", workers=1, gpus=0.0, limit=None)
+HERE = argparse.Namespace(ray="local", workers=1)
 """Options of a stage."""
 
 

@@ -186,14 +186,10 @@ def find_runs(results: Path) -> list[Run]:
     ranked = [Run(RETRIEVAL, *file, by_model) for file in stage_files(results, RANKING)]
     first = {run.data: run for run in reversed(embedded + ranked)}.values()
     words = [run._replace(method=BM25, score=by_words) for run in first]
-    methods, answers = {run.method for run in embedded + ranked}, []
-    for data, name, path in stage_files(results, CHAT):  # gpt-x/BAAI/bge-m3: the longest name, or one folder
-        folders = name.split("/")
-        ends = ["/".join(folders[start:]) for start in range(1, len(folders))]
-        method = next((end for end in ends if end in methods), folders[-1])
+    methods, answers = sorted({run.method for run in embedded + ranked}, key=len, reverse=True), []
+    for data, name, path in stage_files(results, CHAT):  # gpt-x/BAAI/bge-m3: the longest method, or one folder
+        method = next((each for each in methods if name.endswith(f"/{each}")), name.rpartition("/")[2])
         answers.append(Run(ANSWERS, data, method, path, by_answer, name.removesuffix(f"/{method}")))
-    similar = {run.method for run in embedded}
-    answers.sort(key=lambda run: (run.model, run.method not in similar))
     return sorted([*embedded, *words, *ranked, *answers], key=lambda run: run.data)
 
 

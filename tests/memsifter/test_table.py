@@ -47,8 +47,8 @@ def test_a_hub_id_is_a_models_name_and_its_folders(tmp_path):
     for name, kind in (("org/m", "embed"), ("org/chat/org/m", "chat"), ("org/chat/full", "chat"), ("", "embed")):
         write_stage(tmp_path / name, [chat_row("q", "red")], kind)
     assert [(line.measure, line.model, line.method) for line in sifter_scores(tmp_path).lines] == [
-        ("retrieval", "", "org/m"), ("retrieval", "", "bm25"), ("answers", "org/chat", "org/m"),
-        ("answers", "org/chat", "full")]
+        ("retrieval", "", "org/m"), ("retrieval", "", "bm25"), ("answers", "org/chat", "full"),
+        ("answers", "org/chat", "org/m")]
 
 
 def test_what_is_written_is_read_again_and_wrong_use_is_one_line(tmp_path, capsys):
