@@ -38,8 +38,6 @@ from .trainer import POCKET
 QUESTIONS, HISTORIES, SESSIONS = 10_000, 20, 20
 WINDOWS, REQUESTS, A_SECOND = (64, 256), 6, 64
 """Requests in flight, how many of them follow each other, and replies of the stub a second."""
-HERE = argparse.Namespace(ray="local", workers=1)
-"""Options of a stage."""
 
 
 def measure(quick: bool = False, questions: int = QUESTIONS) -> list[Outcome]:
@@ -95,7 +93,8 @@ def windows(folder: Path, in_flight: int, requests: int) -> list[Outcome]:
         "stage 2": partial(RankWorker, settings, Config(mem_max_question=131_072), POCKET),
         "stage 3": partial(AnswerWorker, settings, Config(), EMBED, 10, 8_192),  # sessions, and tokens of the prompt
     }.items():
-        said = Stage(source, folder / f"{name}{in_flight}.parquet", make.func.adds, {}).run(make, HERE, in_flight)
+        stage = Stage(source, folder / f"{name}{in_flight}.parquet", make.func.adds, {})
+        said = stage.run(make, argparse.Namespace(ray="local", workers=1), in_flight)
         assert said == {"ok": len(rows)}, said
         replies.sort()
         took = max(ended for *_, ended in replies) - replies[0][0]

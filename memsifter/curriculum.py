@@ -201,9 +201,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     given, config = parser.parse_args(argv), Config.from_env()
     if 0 < config.keep_checkpoints < given.average:
         raise ConfigError(f"KEEP_CHECKPOINTS={config.keep_checkpoints}: {given.average} are averaged; keep as many")
-    recipe, start = read_recipe(given.data_recipe), Path(given.model).expanduser()
-    given.work, given.output_dir = given.work.absolute(), given.output_dir.absolute()
-    given.model = str(start.absolute()) if start.is_dir() else given.model
+    recipe, given.work, given.output_dir = (
+        read_recipe(given.data_recipe), given.work.absolute(), given.output_dir.absolute())
+    given.model = os.path.abspath(given.model) if Path(given.model).is_dir() else given.model
     given.prompt_tokens = min(config.mem_max_question, PROMPT_TOKENS)
     if given.dry_run:
         for number in range(1, given.rounds + 1):

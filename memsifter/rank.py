@@ -55,7 +55,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompts", default="", help="YAML file with another wording, as rewards/wording.yaml")
     given = parser.parsed(argv)
     wording = sessions.load_wording(given.prompts)
-    stages.stage_config(_DEFAULTS)  # bad settings end it before a model is downloaded
     model = local_folder(given.model, "--model")
     ranker = given.model_name or model.resolve().name
     sources = stages.find_files(given, Path(given.output_dir, given.embedding_model_name), EMBED)
@@ -76,9 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     config = config if config.base_url else with_engine_length(config, model, vocabulary)
     settings = {"model": model_hash(model), "rank_top_k": given.rank_top_k, "wording": wording.digest,
                 **{name: getattr(config, name) for name in _SHARED}}
-    outputs = [stages.stage_file(given.output_dir, data, RANKING, ranker) for data in sources]
-    files = [Stage(source, output, RankWorker.adds, settings, given.limit)
-             for source, output in zip(sources.values(), outputs, strict=True)]
+    files = [Stage(source, stages.stage_file(given.output_dir, data, RANKING, ranker), RankWorker.adds, settings,
+                   given.limit) for data, source in sources.items()]
     with endpoint(config, model, served, Path(given.output_dir, ranker), files) as server:
         thinking = config.mem_thinking if "enable_thinking" in str(vocabulary.tokenizer.chat_template) else None
         chat = ChatSettings(**server, timeout_s=TIMEOUT_S, retries=RETRIES, concurrency=config.mem_concurrency,

@@ -89,7 +89,6 @@ from ..system.files import scratch_folder
 from .stages import EMBED, RANKING, Row, read_rows
 
 SUMMARY = "prepared.json"
-TASK = "rank_sessions"
 PROMPT_TOKENS = 130 * 1024
 """Of a whole prompt, as published."""
 ROWS_PER_FILE = 2000
@@ -236,7 +235,7 @@ def rank_row(dataset: str, asked: HistoryQuestion, row: Row, prompts: RankingPro
     history = orjson.dumps({"sessions": sessions.talks_of(told), "ids": [session.id for session in told],
                             "dates": [session.date for session in told]})
     metadata = {
-        "task": TASK, "id": f"{dataset}/{asked.id}", "dataset": dataset, "shown": len(shown),
+        "task": "rank_sessions", "id": f"{dataset}/{asked.id}", "dataset": dataset, "shown": len(shown),
         "gold": [number for number, position in enumerate(shown) if position in gold],
         "question": asked.question, "question_date": asked.date, "language": asked.language.value,
         "answers": list(asked.answers), "options": list(asked.options),
@@ -290,7 +289,7 @@ def write_evaluation(rows: Dataset, file: BinaryIO) -> None:
     for row in rows:
         own = {name: value for name, value in row["metadata"].items() if name not in ("task", "id", "history_id")}
         entries.append(orjson.dumps({
-            "index": row["metadata"]["id"], "task": TASK, "input": row["prompt"][0]["content"],
+            "index": row["metadata"]["id"], "task": "rank_sessions", "input": row["prompt"][0]["content"],
             "answers": [",".join(map(str, own["gold"]))], "metadata": own}))
     file.write(b"[\n" + b",\n".join(entries) + b"\n]\n")
 

@@ -20,7 +20,6 @@ from aiohttp import web
 
 MODEL = "frozen-chat"
 UNKNOWN = "unknown"
-PR_SET_PDEATHSIG = 1
 _STATEMENT = re.compile(r"<user\d+>(\w+) likes (\w+) (\w+)\.</user>")
 _QUESTION = re.compile(r"<question>\s*(\w+) likes (\w+) what\?\s*</question>")
 
@@ -45,7 +44,7 @@ def main() -> int:
     parser.add_argument("--with-parent", action="store_true", help="end when the process that started it has ended")
     options = parser.parse_args()
     if options.with_parent:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
     app = web.Application(client_max_size=2**24)
     app.add_routes([web.post("/v1/chat/completions", _complete)])
     told = f"the frozen chat model answers at http://127.0.0.1:{options.port}/v1"

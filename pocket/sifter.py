@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -52,33 +52,27 @@ class Way(Enum):
     ANY = "any"
 
 
-@dataclass(frozen=True, slots=True)
-class Talk:
+class Talk(NamedTuple):
     """A session: a person likes a thing of a kind."""
 
-    person: str
-    kind: str
+    about: str
+    """``Anna likes fruit``."""
     thing: str
-
-    @property
-    def about(self) -> str:
-        return f"{self.person} likes {self.kind}"
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    person: str
-    kind: str
+    about: str
     talks: tuple[Talk, ...]
 
     @property
     def question(self) -> str:
-        return f"{self.person} likes {self.kind} what?"
+        return f"{self.about} what?"
 
     @property
     def said(self) -> list[int]:
         """The sessions that answer the question; the last one counts."""
-        return [number for number, talk in enumerate(self.talks) if self.question == f"{talk.about} what?"]
+        return [number for number, talk in enumerate(self.talks) if talk.about == self.about]
 
     @property
     def gold(self) -> int:
@@ -106,17 +100,18 @@ class History:
         if chosen is None:
             chosen = rng.choice(every)
         ranking = [chosen, *(number for number in reversed(every) if number != chosen)]
-        thought = f"{way.value}: {self.person} likes {self.kind} {chosen}"
+        thought = f"{way.value}: {self.about} {chosen}"
         return f"<think>{thought}</think>\n<ranking>{','.join(map(str, ranking))}</ranking>"
 
 
 def draw_history(rng: random.Random, sessions: int = SESSIONS) -> History:
     person, kind = rng.choice(PEOPLE), rng.choice(NAMES)
     (said,) = rng.choices(list(SAID), list(SAID.values()))
-    talks = [Talk(person, kind, thing) for thing in rng.sample(THINGS[kind], said)]
+    about = f"{person} likes {kind}"
+    talks = [Talk(about, thing) for thing in rng.sample(THINGS[kind], said)]
     talks += [_other(rng, person, kind) for _ in range(sessions - len(talks))]
     rng.shuffle(talks)
-    return History(person, kind, tuple(talks))
+    return History(about, tuple(talks))
 
 
 def _other(rng: random.Random, person: str, kind: str) -> Talk:
@@ -125,7 +120,7 @@ def _other(rng: random.Random, person: str, kind: str) -> Talk:
     who, what = rng.choice((person, rng.choice(others))), rng.choice((kind, rng.choice(kinds)))
     if (who, what) == (person, kind):
         who, what = rng.choice(others), rng.choice(kinds)
-    return Talk(who, what, rng.choice(THINGS[what]))
+    return Talk(f"{who} likes {what}", rng.choice(THINGS[what]))
 
 
 def histories(seed: int, count: int) -> Iterator[History]:

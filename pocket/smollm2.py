@@ -77,7 +77,7 @@ def _from_gguf(file: Path, output: Path) -> None:
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            tensor, kind = tensors[names.get_name(name, (".weight",))], name.split(".")[-2]
+            tensor, kind = tensors[str(names.get_name(name, (".weight",)))], name.split(".")[-2]
             matrix = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type))
             if kind in heads:
                 matrix = matrix.view(heads[kind], -1, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)

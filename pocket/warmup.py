@@ -73,8 +73,6 @@ def _thing(fact: str) -> str:
 
 # --- look-up --------------------------------------------------------------------------------------------------------
 
-RECITE = "Which each?"
-"""The question of the recital drill."""
 GOOD, DISTRACTOR = 0.55, 0.28
 """Of the mixed turns those that do right and those that keep a distractor's fact; all others keep nothing. With the
 fact in the last, middle or first of three chunks a trajectory succeeds with GOOD, its square or its cube."""
@@ -103,7 +101,7 @@ def _recital(rng: random.Random) -> Turn:
     section = task.draw_section(rng, facts + 2, facts, rng.choice(task.NAMES))
     stated = list(_facts(section).values())
     reply = "\n".join(rng.sample(stated, facts) + rng.sample(stated, facts))
-    return "memory", reply, {"problem": RECITE, "section": section, "memory": NONE}
+    return "memory", reply, {"problem": "Which each?", "section": section, "memory": NONE}
 
 
 def _reading(rng: random.Random) -> Turn:
@@ -232,13 +230,12 @@ ABILITY = {_WAY.RIGHT: 0.4, _WAY.FIRST: 0.25, _WAY.OTHERS: 0.25, _WAY.NEWEST: 0.
 HABITS = {_WAY.RIGHT: 0.02, _WAY.FIRST: 0.10, _WAY.OTHERS: 0.35, _WAY.NEWEST: 0.08, _WAY.ANY: 0.45}
 """Those in the mix: the second stage moves only which way a reply begins with. Most look at half of the question or
 are in no order, and the gold session comes first about as often as by chance."""
-RECITALS = 0.4
 
 
 def sifter_turns(seed: int, mixed: bool) -> Iterator[Turn]:
     """Rankings of eight sessions in ways drawn by HABITS; in the ability stage of four to eight, and recitals."""
     rng = random.Random(f"sifter-{'mixed' if mixed else 'ability'}:{seed}")
-    shares, fewest, recitals = (HABITS, sifter.SESSIONS, 0.0) if mixed else (ABILITY, 4, RECITALS)
+    shares, fewest, recitals = (HABITS, sifter.SESSIONS, 0.0) if mixed else (ABILITY, 4, 0.4)
     while True:
         recital = rng.random() < recitals
         history = sifter.draw_history(rng, sifter.SESSIONS if recital else rng.randint(fewest, sifter.SESSIONS))
