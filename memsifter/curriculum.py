@@ -35,10 +35,10 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 from ..config import Config, ConfigError
 from ..evaluation.results import read_results
@@ -64,8 +64,7 @@ _OTHERS = {"AVERAGE", "OUTPUT", "SINGLE_ITER", "VERSION", "BASE_URL", "POCKET_DA
 """Variables that mean one command of several here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A command that is run once, however often it takes until it has ended well."""
 
     round: int
@@ -73,7 +72,7 @@ class Step:
     command: Sequence[str]
     outputs: Sequence[Path]
     """Files and folders that are there once it has ended."""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     check: Callable[[], object] = bool
     """Raises MemAgentError where what was written is not worth keeping as done."""
 
@@ -201,9 +200,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     given, config = parser.parse_args(argv), Config.from_env()
     if 0 < config.keep_checkpoints < given.average:
         raise ConfigError(f"KEEP_CHECKPOINTS={config.keep_checkpoints}: {given.average} are averaged; keep as many")
-    recipe, given.work, given.output_dir = (
-        read_recipe(given.data_recipe), given.work.absolute(), given.output_dir.absolute())
-    given.model = os.path.abspath(given.model) if Path(given.model).is_dir() else given.model
+    recipe, start = read_recipe(given.data_recipe), Path(given.model).expanduser()
+    given.work, given.output_dir = given.work.absolute(), given.output_dir.absolute()
+    given.model = str(start.absolute()) if start.is_dir() else given.model
     given.prompt_tokens = min(config.mem_max_question, PROMPT_TOKENS)
     if given.dry_run:
         for number in range(1, given.rounds + 1):

@@ -28,9 +28,8 @@ import logging
 import sqlite3
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import orjson
 
@@ -52,8 +51,7 @@ class Model(Protocol):
     async def ask(self, messages: list[dict[str, str]], seed: int | None = None) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(NamedTuple):
     id: str
     session: Session
     score: float
@@ -62,8 +60,7 @@ class Ranked:
     """What did: the ranker, or, where there is none, or it failed or did not name the session, the score."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     text: str
     reply: str
     """All that the model said."""
