@@ -15,7 +15,7 @@ import heapq
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -49,10 +49,11 @@ def measure(quick: bool = False, questions: int = QUESTIONS) -> list[Outcome]:
 
 
 def stage_1(folder: Path, questions: int) -> list[Outcome]:
-    def embedding(data: str, output: str = "out") -> Callable[[], int]:
-        return partial(embed.main, [
+    def embed_all(data: str, output: str = "out") -> None:
+        code = embed.main([
             "--data-dir", str(folder), "--datasets", data, "--output-dir", f"{folder}/{output}", "--tokenizer",
             str(POCKET), "--embedding-model-name", "hashing", "--embed-store-path", str(folder)])
+        assert code == 0, f"stage 1 ended with code {code}"
 
     for data, count in (("few", questions // 10), ("many", questions)):
         rows, path = _rows(count), folder / data / "test.parquet"
@@ -60,9 +61,9 @@ def stage_1(folder: Path, questions: int) -> list[Outcome]:
         with pq.ParquetWriter(path, pa.Table.from_pylist([*_rows(1)]).schema) as writer:
             while block := list(islice(rows, 64)):
                 writer.write_table(pa.Table.from_pylist(block))
-    _, before = seconds_and_peak(embedding("few"))
-    first, peak = seconds_and_peak(embedding("many"))
-    second = seconds(embedding("many", "again"))  # which finds its texts in the store
+    _, before = seconds_and_peak(partial(embed_all, "few"))
+    first, peak = seconds_and_peak(partial(embed_all, "many"))
+    second = seconds(partial(embed_all, "many", "again"))  # which finds its texts in the store
     what = f"stage 1, {questions:,} questions about {HISTORIES} histories"
     return [
         Outcome(f"{what}: memory above that of {questions // 10:,}", ((peak - before) / 1e6,), "MB", 50.0, True),

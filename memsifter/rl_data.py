@@ -190,9 +190,10 @@ def usable_rows(part: Part, tested: set[object], seed: int) -> list[int]:
         tested |= keys if part.split == "test" else set()
         if reason := next((reason for reason, holds in reasons.items() if holds), ""):
             part.left_out[reason] += 1
-            continue
-        first = -priority(asked, row) if part.sampling == BY_RANKING else 0.0
-        found.append((first, hashlib.sha256(f"{seed}/{part.dataset}/{asked.id}".encode()).hexdigest(), number))
+        else:
+            first = -priority(asked, row) if part.sampling == BY_RANKING else 0.0
+            chance = hashlib.sha256(f"{seed}/{part.dataset}/{asked.id}".encode()).hexdigest()
+            found.append((first, chance, number))
     return [number for _, _, number in sorted(found)]
 
 

@@ -27,7 +27,7 @@ import hashlib
 import logging
 import sqlite3
 from collections.abc import Coroutine, Iterable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -71,7 +71,7 @@ class Answer(NamedTuple):
     """Of the sessions shown."""
 
 
-class Sifter:
+class Sifter(AbstractContextManager["Sifter"]):
     def __init__(
         self, folder: str | Path, *, embedding_model: str = "bge-m3", embedding_model_path: str = "",
         ranker: ChatSettings | Model | None = None, chat: ChatSettings | Model | None = None,
@@ -204,9 +204,6 @@ class Sifter:
         order = history.completed(named, history.by_score(scores))[:k]
         return asked, [Ranked(asked.sessions[n].id, asked.sessions[n], scores[n],
                               "ranking" if n in named else "similarity") for n in order], tokens
-
-    def __enter__(self) -> Sifter:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

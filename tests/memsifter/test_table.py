@@ -8,8 +8,6 @@ from mem_agent.evaluation.statistics import interval
 from mem_agent.memsifter.table import FILE, main, markdown, read_scores, sifter_scores
 from mem_agent.tests.helpers.sifter_files import chat_row, embed_row, small_results, write_stage
 
-SIMILAR = [1, 0, 0, 0.0]
-
 
 def means(scores, method, measure="retrieval"):
     (line,) = [each for each in scores.lines if (each.measure, each.method) == (measure, method)]
@@ -59,16 +57,8 @@ def test_what_is_written_is_read_again_and_wrong_use_is_one_line(tmp_path, capsy
     assert read_scores(tmp_path / FILE) == scores and markdown(scores) in told
     assert "| locomo/test | bm25 | 3 | 0 | 0 |" in told and "| locomo/test | chat | ranker | 3 | 0 | 1 | 100.0" in told
     assert "| F1 | EM | tokens shown |" in told
-    write_stage(tmp_path / "mini", [embed_row("q", "a", SIMILAR)] * 2, "embed")
+    write_stage(tmp_path / "mini", [chat_row("q", "red")] * 2, "embed")
     assert main([str(tmp_path)]) == 1 and "question_id" in capsys.readouterr().err
-
-
-def test_rows_without_gold_or_similarities_are_not_counted(tmp_path):
-    rows = [embed_row("a", "", SIMILAR), embed_row("b", "a", None), embed_row("c", "a", [1.0])]
-    write_stage(tmp_path / "m", rows, "embed")
-    line, found = means(scores := sifter_scores(tmp_path), "m")
-    assert (line.n, line.failed, found) == (0, 2, {})
-    assert sum("m: no question could be scored" in note for note in scores.notes) == 1
 
 
 @pytest.mark.parametrize("count, each, told", [
