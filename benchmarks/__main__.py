@@ -11,8 +11,8 @@ nor its threads, nor its failure reach the next one. Seeds are fixed.
 import argparse
 import os
 import platform
+import re
 import subprocess
-import sys
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -24,7 +24,7 @@ from pathlib import Path
 import orjson
 import psutil
 
-from ..system.cli import one_line_errors
+from ..system.cli import one_line_errors, run_main
 from .outcome import Outcome, measure, table
 
 BENCHMARKS = {
@@ -52,8 +52,7 @@ def run(name: str, *, quick: bool) -> list[Outcome]:
 
 def machine() -> str:
     """What is measured on and when, by UTC's date, before anything is measured."""
-    cpu = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-           if line.startswith("model name")]
+    cpu = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     git = subprocess.run(["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty"],
                          capture_output=True, text=True)
     return ", ".join([
@@ -88,7 +87,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    from ..system.process_environment import settle_process
-
-    settle_process()
-    sys.exit(main())
+    run_main(main)

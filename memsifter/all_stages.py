@@ -29,9 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given, shared = parser.parse_known_args(argv)
     ranker = Path(given.model).name
     url = os.environ.pop("BASE_URL", "")  # the chat model's; the ranker is served here
-    code = embed.main([*shared, f"--tokenizer={given.model}"])
-    if code == 0:
-        code = rank.main([*shared, f"--model={given.model}", f"--model-name={ranker}"])
+    code = embed.main([*shared, f"--tokenizer={given.model}"]) or rank.main(
+        [*shared, f"--model={given.model}", f"--model-name={ranker}"])
     if code in (0, FINISHED_WITH_FAILURES):
         os.environ["BASE_URL"] = url
         code = max(code, answer.main([*shared, f"--model={given.chat_model}", f"--model-name={given.model_name}",

@@ -27,12 +27,9 @@ LENGTHS = {"look-up": ("3", "8"), "two-hop": ("5",), "sifter": ("sifter",)}
 
 
 def drawn(name: str, seed: int, count: int, length: str = "3") -> Iterator[Any]:
-    match name:
-        case "sifter":
-            return sifter.histories(seed, count)
-        case "two-hop":
-            return task.two_hop_examples(seed, count)
-    return task.make_examples(seed, count, int(length))
+    if name == "look-up":
+        return task.make_examples(seed, count, int(length))
+    return sifter.histories(seed, count) if name == "sifter" else task.two_hop_examples(seed, count)
 
 
 def prepare(folder: Path, seed: int, name: str = "look-up") -> None:

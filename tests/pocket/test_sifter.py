@@ -3,7 +3,6 @@
 import hashlib
 import json
 import random
-from collections import Counter
 from itertools import islice
 
 import pytest
@@ -16,11 +15,11 @@ from mem_agent.agents.interface import Reading
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config
 from mem_agent.data.document_store import DocumentStore, store_folder
-from mem_agent.pocket.frozen_chat import UNKNOWN, answer_to
+from mem_agent.pocket.frozen_chat import answer_to
 from mem_agent.pocket.prepare import EVAL_SEED, FIRST_TRAIN_SEED, prepare
-from mem_agent.pocket.sifter import PROMPTS, SESSION_TOKENS, SESSIONS, Way, histories, stored
-from mem_agent.pocket.warmup import FOLDER, HABITS, rows_of
-from mem_agent.rewards.sessions import Language, load_wording, render_history, render_session, strict_ranking
+from mem_agent.pocket.sifter import PROMPTS, SESSIONS, Way, histories, stored
+from mem_agent.pocket.warmup import FOLDER
+from mem_agent.rewards.sessions import Language, load_wording, render_history, strict_ranking
 
 START = FOLDER / "sifter_start"
 CHAT = Config(agent="chat", task="qa", mem_max_question=64, mem_max_final=24)
@@ -66,34 +65,12 @@ def test_the_frozen_chat_model_is_right_exactly_when_the_gold_session_is_shown(w
         assert (answer == history.answer) == (history.gold in shown)
 
 
-def test_the_frozen_chat_model_says_unknown_without_a_statement():
-    asked = "<question>\nAnna likes fruit what?\n</question>\n<session0>\n<user0>Ben likes fruit fig.</user>"
-    assert answer_to(asked) == UNKNOWN and answer_to(asked.replace("Anna", "Ben")) == "fig"
-
-
 # --- the start ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
     return AutoTokenizer.from_pretrained(START)
-
-
-def test_every_session_has_as_many_tokens_as_rows_say(tokenizer):
-    vocabulary = Vocabulary(tokenizer)
-    for history in histories(2, 50):
-        for number, session in enumerate(history.sessions):
-            assert len(vocabulary.encode_text("\n" + render_session(session, number))) == SESSION_TOKENS
-
-
-def test_the_mix_is_as_asked_and_its_replies_fit(tokenizer):
-    vocabulary, thought = Vocabulary(tokenizer), Counter()
-    for prompt, ids in islice(rows_of("sifter", tokenizer, 1, mixed=True), 1000):
-        assert len(prompt) < CHAT.mem_max_question and len(ids) < CHAT.mem_max_final
-        assert len(strict_ranking(vocabulary.answer_text(ids), SESSIONS)) == SESSIONS
-        thought[tokenizer.decode(ids).split(": ")[0].removeprefix("<think>")] += 1
-    for way in Way:
-        assert thought[way.value] / 1000 == pytest.approx(HABITS[way], abs=0.04), way
 
 
 def test_the_shipped_start_knows_the_form_and_ranks_by_chance(tokenizer):

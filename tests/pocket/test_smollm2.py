@@ -7,7 +7,6 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from mem_agent.pocket import smollm2
-from mem_agent.pocket.smollm2 import NAMES
 
 HEADS, GROUPS, WIDTH = 4, 2, 32
 CONTROL, BYTES = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], [chr(code) for code in range(33, 127)]
@@ -47,15 +46,13 @@ def file(model, tmp_path):
                         (writer.add_pad_token_id, 2)):
         add(number)
     writer.add_chat_template(TEMPLATE)
-    short = {long: name for name, long in NAMES.items()}
-    for name, tensor in model.model.state_dict().items():
-        *place, kind = name.removesuffix(".weight").split(".", 2) if name.startswith("layers.") else [name[:-7]]
-        array = tensor.float().numpy()
-        if short[kind] in ("attn_q", "attn_k"):
-            heads = HEADS if short[kind] == "attn_q" else GROUPS
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 2)
+    for name, tensor in model.named_parameters():
+        array = tensor.detach().float().numpy()
+        if kind := next((kind for kind in ("q_proj", "k_proj") if kind in name), ""):
+            heads = HEADS if kind == "q_proj" else GROUPS
             array = array.reshape(heads, 2, -1, WIDTH).swapaxes(1, 2).reshape(array.shape)
-        writer.add_tensor(f"blk.{place[1]}.{short[kind]}.weight" if place else f"{short[kind]}.weight",
-                          np.ascontiguousarray(array))
+        writer.add_tensor(names.get_name(name, (".weight",)), np.ascontiguousarray(array))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
