@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    from ..system.process_environment import settle_process
+    from ..system.cli import settle_process
 
     settle_process()
     sys.exit(main())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shlex
 from collections.abc import Mapping
@@ -190,6 +191,32 @@ def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple
     default = Config().to_mapping()
     taken = {name: value for name, value in own.items() if not env.get(name) and value != default[name]}
     return config, one_line(" ".join([f"settings from {file}:", *shell_words(taken)])) if taken else ""
+
+
+def model_to_ask(
+    name: str, variable: str, base_url: str | None = None, mode: str | None = None
+) -> tuple[Path, Config]:
+    """The folder of model ``name``, and the settings under which it is asked: those of the environment, then its own,
+    with an engine's context settled (``with_engine_length``) where engines are started for it.
+
+    Args:
+        variable: which gives the name.
+        base_url: a server that has it, in place of BASE_URL; empty: engines are started.
+        mode: in place of EVAL_MODE.
+
+    Raises:
+        ConfigError: a setting is bad, there is no such model, or it cannot hold what the settings ask for.
+    """
+    Config.from_env()  # bad settings end it before a model is downloaded
+    folder = local_folder(name, variable)
+    config, from_model = config_for_model(folder)
+    if from_model:
+        logging.getLogger(__name__).info(from_model)
+    config = config.replace(base_url=config.base_url if base_url is None else base_url)
+    if not config.base_url:
+        vocabulary = load_vocabulary(folder, config.trust_remote_code)
+        config = with_engine_length(config, folder, vocabulary, mode or config.eval_mode)
+    return folder, config
 
 
 def shell_words(settings: Mapping[str, Any]) -> list[str]:

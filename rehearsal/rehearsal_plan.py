@@ -23,7 +23,7 @@ from ..launch.find_host import HOSTS
 from ..launch.layout import divide
 from ..launch.model_args import describe, read_model_config
 from ..launch.plan import PACK, Plan, make_plan, nvidia_smi
-from ..system.ports import free_ports
+from ..system.server_url import free_ports
 from .cpu_job import SETTINGS, cpu_arguments, cpu_variables
 from .shrink import SMALL_MODEL, shrink, shrink_layout, shrink_model, write_tiny_model
 from .vime_shim import PYTHON, engine_variables

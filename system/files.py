@@ -21,8 +21,6 @@ import psutil
 
 from .errors import MemAgentError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
 
 class DiskFull(MemAgentError, OSError):
     """One line with the file that could not be written."""
@@ -30,15 +28,13 @@ class DiskFull(MemAgentError, OSError):
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """A full disk in the block becomes DiskFull, which names ``path``; other errors without a file get its name."""
+    """A full disk in the block becomes DiskFull, which names ``path``."""
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
-            raise DiskFull(f"{path}: {error.strerror}; make room, and the same command goes on") from error
-        if error.filename is None and error.errno is not None:
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise DiskFull(f"{path}: {error.strerror}; make room, and the same command goes on") from error
 
 
 @contextmanager

@@ -2,8 +2,7 @@
 
 import pytest
 
-from mem_agent.asking.sources import LONGEST, quoted, sources
-from mem_agent.asking.steps import Section, TurnDone
+from mem_agent.asking.steps import LONGEST, Section, TurnDone, quoted, sources
 
 
 def turn(round, sections, memory, reply=None):

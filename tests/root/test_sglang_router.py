@@ -15,8 +15,8 @@ from mem_agent import rollout
 from mem_agent.agents.records import FailureKind, Generation, StopReason, TurnFailed
 from mem_agent.hooks.sample import Sample
 from mem_agent.rollout_client import Dialect, Endpoint, How, RouterClient, close_clients
-from mem_agent.system.ports import free_ports
 from mem_agent.system.processes import ChildProcess, wait_until_healthy
+from mem_agent.system.server_url import free_ports
 from mem_agent.tests.helpers.fake_router import log_probs_of
 from mem_agent.tests.helpers.fake_sglang import CONTEXT, FakeWorker, working
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer

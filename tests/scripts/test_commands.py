@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mem_agent import __main__ as entry
-from mem_agent.system.process_environment import settle_process
+from mem_agent.system.cli import settle_process
 
 ROOT = Path(__file__).parents[2]
 

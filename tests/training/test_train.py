@@ -9,7 +9,7 @@ import pytest
 
 from mem_agent.config import Config, ConfigError, load_yaml
 from mem_agent.system.errors import MemAgentError
-from mem_agent.system.ports import free_ports
+from mem_agent.system.server_url import free_ports
 from mem_agent.tests.helpers.fake_host import make_model
 from mem_agent.training.resume import Rollout
 from mem_agent.training.train import checked, learn, main, pocket_profile
