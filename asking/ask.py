@@ -111,17 +111,15 @@ class _Shown:
         self._console.print(text, soft_wrap=True)
 
     def step(self, step: Step) -> None:
-        match step:
-            case Started():
-                self._started(step)
-            case TurnDone() if self._options.json:
-                _print_json("turn", **asdict(step))
-            case Delta() if self._options.json:
-                _print_json("delta", text=step.text)
-            case TurnDone(kind="memory"):
+        if isinstance(step, Started):
+            self._started(step)
+        elif self._options.json:
+            _print_json("delta" if isinstance(step, Delta) else "turn", **asdict(step))
+        elif isinstance(step, TurnDone):
+            if step.kind == "memory":
                 self._memory_turn(step)
-            case Delta() if not self._options.quiet:
-                print(step.text, end="", flush=True)
+        elif not self._options.quiet:
+            print(step.text, end="", flush=True)
 
     def _started(self, started: Started) -> None:
         self._sections, tokens = started.sections, started.document_tokens

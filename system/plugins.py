@@ -46,18 +46,17 @@ def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: typ
     """
     if name in known:
         return known[name]
-    place, colon, attribute = name.rpartition(":")
-    if not colon or not place or not attribute:
+    place, _, attribute = name.rpartition(":")
+    if not place:
         raise ConfigError(f"{variable}={name!r}: allowed: {', '.join(known)}, package.module:Name, or file.py:Name")
     try:
-        found = getattr(_module(place), attribute, None)
+        found = getattr(_module(place), attribute)
     except Exception as error:  # whatever a user's module raises while it is imported
-        unknown = isinstance(error, ModuleNotFoundError) and error.name == place.partition(".")[0]
-        remedy = "; add its folder to PYTHONPATH, or name the file, as my.py:Name" if unknown else ""
-        raise ConfigError(f"{variable}={name!r}: {place} cannot be imported ({reason_of(error)}){remedy}") from error
+        remedy = "" if place.endswith(".py") else "; add its folder to PYTHONPATH, or name the file, as my.py:Name"
+        raise ConfigError(f"{variable}={name!r}: cannot be imported ({reason_of(error)}){remedy}") from error
     wanted = f"{base.__module__}.{base.__qualname__}"
     if not (inspect.isclass(found) and issubclass(found, base)):
-        raise ConfigError(f"{variable}={name!r}: {place} has no class {attribute} that derives from {wanted}")
+        raise ConfigError(f"{variable}={name!r}: {attribute} is no class that derives from {wanted}")
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise ConfigError(f"{variable}={name!r}: {attribute} has no method {missing[0]}, see {wanted}")
     return cast("type[T]", found)

@@ -117,15 +117,13 @@ async def wait_until_healthy(child: ChildProcess, probe: Callable[[], Awaitable[
     """Return once ``probe`` is true; fail at once when the process exits, whoever answers in its place, or after
     ``timeout_s``.
     """
-    start = time.monotonic()
-    reported = start
+    start = reported = time.monotonic()
     while True:
-        healthy = await probe()
+        healthy, now = await probe(), time.monotonic()
         if child.exit_code is not None:
             raise ProcessError(f"{child.describe()} (before it was healthy)")
         if healthy:
             return
-        now = time.monotonic()
         if now - start > timeout_s:
             raise ProcessError(f"{child.describe()} (not healthy after {timeout_s:.0f} s)")
         if now - reported >= PROGRESS_EVERY_S:

@@ -21,7 +21,8 @@ MERGED = [turn(0, (0,), "", "Ann: Paris"), turn(0, (1,), "", "nothing"), turn(0,
 
 @pytest.mark.parametrize("turns,answer,expected", [
     (PLAIN, "paris, in 1987", (0, 2)), (PLAIN, "Rome", (3,)), (PLAIN, "London", ()), ([], "Rome", ()),
-    (LOST, "silver", (2,)), (MERGED, "Paris and Rome", (0, 2)), (PLAIN, "in", (2,)),
+    (LOST, "silver", (2,)), (MERGED, "Paris and Rome", (0, 2)),
+    ([turn(0, (0,), "the red"), turn(1, (1,), "the red of it")], "of it", (1,)),
 ])  # fmt: skip
 def test_the_section_that_brought_the_word_last(turns, answer, expected):
     """Little words tell nothing, unless they are all."""

@@ -41,6 +41,7 @@ def script(name, *arguments, **env):
 START = str(ROOT / "pocket" / "start")
 POCKET = str(ROOT / "recipes" / "pocket.env")
 OWN = {"HF_CKPT": "/m", "TRAIN_DATA": "/t.jsonl"}
+FILES = {"DATA_ROOT": "/d", "LENGTHS": "50 200"}
 RUN = {"SAVE_PATH": "/run", "HF_CKPT": "/m"}
 ITER = RUN | {"CONVERT": "1", "SINGLE_ITER": "iter_0000001"}
 
@@ -50,6 +51,10 @@ ITER = RUN | {"CONVERT": "1", "SINGLE_ITER": "iter_0000001"}
     ("run-train.sh", OWN | {"EVAL": "0", "PUSH_TO_HUB": "a/b", "PRIVATE": "1"},
      ["train --convert --push-to-hub a/b --private"]),
     ("run-train.sh", {"EVAL": "0", "CONVERT": "0", "RECIPE": POCKET}, ["train"]),
+    ("prepare-eval-data.sh --download", FILES | {"EVAL_REVISION": "v1"},
+     ["download --dataset BytedTsinghua-SIA/hotpotqa --output /d --lengths 50\\ 200 --revision v1"]),
+    ("prepare-eval-data.sh --synthesize /a.json /c.json", FILES | {"QUESTIONS": "8", "SEED": "7"},
+     ["synthesize --raw /a.json /c.json --lengths 50\\ 200 --output /d --questions 8 --seed 7"]),
     ("run-eval.sh", {"MODEL_PATH": "/a/model"}, ["eval --model /a/model --output results/model"]),
     ("run-eval.sh", ITER | {"RESULTS": "/r", "SAVE_FILE": "name", "FORCE": "1"},
      ["convert --input /run --hf /m --iteration iter_0000001 --output /run/hf/iter_0000001 --force",
@@ -61,7 +66,7 @@ ITER = RUN | {"CONVERT": "1", "SINGLE_ITER": "iter_0000001"}
      ["convert --input /run --hf /m --average 30 iter_0000020 --output /a\\ b"]),
 ])
 def test_a_dry_run_prints_the_commands(name, env, commands):
-    done = script(name, DRY_RUN="1", **env)
+    done = script(*name.split(), DRY_RUN="1", **env)
     assert [line.partition(" -m mem_agent ")[2].strip() for line in done.stdout.splitlines()] == commands, done.stderr
 
 
@@ -97,58 +102,33 @@ def test_wrong_use_is_one_line_that_names_the_setting(name, env, named):
     assert errors[0].startswith("error: ") and named in errors[0]
 
 
-# --- prepare-eval-data.sh -------------------------------------------------------------------------------------------
-
-
-def test_evaluation_data_is_fetched_or_made(tmp_path):
-    where = {"DATA_ROOT": f"{tmp_path}/x y", "LENGTHS": "50 200", "DRY_RUN": "1"}
-    done = script("prepare-eval-data.sh", "--download", **where, EVAL_REVISION="v1")
-    assert "-m mem_agent download --dataset BytedTsinghua-SIA/hotpotqa --output" in done.stdout
-    assert done.stdout.rstrip().endswith("x\\ y --lengths 50\\ 200 --revision v1")
-    done = script("prepare-eval-data.sh", "--synthesize", "/a b.json", "/c.json", **where, QUESTIONS="8", SEED="7")
-    assert "-m mem_agent synthesize --raw /a\\ b.json /c.json --lengths 50\\ 200" in done.stdout
-    assert done.stdout.rstrip().endswith("--questions 8 --seed 7")
-
-
 # --- convert-to-hf.sh -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A folder with three checkpoints, the last of them torn, of a model; none is converted."""
-    folder = tmp_path_factory.mktemp("run")
-    make_tiny_model(folder / "model", tied=True)
-    write_release(folder / "model", folder / "start")
+def test_the_newest_is_converted_and_kept_and_a_torn_one_does_not_lose_the_others(tmp_path, capsys):
+    """Of three checkpoints the last is torn."""
+    model, made = tmp_path / "model", tmp_path / "hf" / "iter_0000030" / "model.safetensors"
+    make_tiny_model(model, tied=True)
+    write_release(model, tmp_path / "start")
     for iteration in (20, 30, 100):
-        shutil.copytree(folder / "start" / "release", folder / f"iter_{iteration:07d}")
-    (folder / "iter_0000100" / ".metadata").write_bytes(b"")
-    (folder / "latest_checkpointed_iteration.txt").write_text("30\n")
-    return folder
+        shutil.copytree(tmp_path / "start" / "release", tmp_path / f"iter_{iteration:07d}")
+    (tmp_path / "iter_0000100" / ".metadata").write_bytes(b"")
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("30\n")
 
+    def converted(*options):
+        """The exit code and the errors."""
+        code = convert.main(["--input", str(tmp_path), "--hf", str(model), *options])
+        return code, [line for line in capsys.readouterr().err.splitlines() if not line.startswith("== ")]
 
-def converted(run, *options):
-    return convert.main(["--input", str(run), "--hf", str(run / "model"), *options])
-
-
-@pytest.mark.parametrize("options,named", [
-    (["--average", "20", "iter_0000020"], "AVERAGE"), (["--average", "20", "40"], "40"), (["--iteration", "99"], "99"),
-])
-def test_what_cannot_be_converted_is_one_line_and_nothing_is_written(trained, capsys, options, named):
-    assert converted(trained, *options) == 1
-    error = capsys.readouterr().err
-    assert named.lower() in error.lower() and error.count("\n") == 1 and not (trained / "hf").exists()
-
-
-def test_the_newest_is_converted_and_kept_and_a_torn_one_does_not_lose_the_others(trained, capsys):
-    assert converted(trained) == 0
-    made = (trained / "hf" / "iter_0000030" / "model.safetensors").stat().st_mtime_ns
-    assert converted(trained, "--all") == 1
-    errors = capsys.readouterr().err.splitlines()
-    assert all("iter_0000100" in line for line in errors if not line.startswith("== "))
-    assert (trained / "hf" / "iter_0000030" / "model.safetensors").stat().st_mtime_ns == made
-    assert converted(trained, "--average", "20", "30") == 0
-    weights = [load_file(folder / "model.safetensors") for folder in
-               (trained / "model", trained / "hf" / "average_20_30")]
+    for wrong, named in (["--average", "20", "iter_0000020"], "AVERAGE"), (["--iteration", "99"], "99"):
+        code, (error,) = converted(*wrong)
+        assert code == 1 and named in error and not made.parents[1].exists()
+    assert converted()[0] == 0
+    written = made.stat().st_mtime_ns
+    code, errors = converted("--all")
+    assert code == 1 and all("iter_0000100" in line for line in errors) and made.stat().st_mtime_ns == written
+    assert converted("--average", "20", "30")[0] == 0
+    weights = [load_file(folder / "model.safetensors") for folder in (model, tmp_path / "hf" / "average_20_30")]
     assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
 
 
