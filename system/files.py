@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -39,12 +39,13 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of ``path``, on disk, when the block ends well, and vanishes otherwise."""
+    """A file that takes the place of ``path``, on disk, when the block ends well, and vanishes otherwise. What a
+    killed process has left of it, the next one writes over."""
     target = Path(os.path.realpath(path))
     if target.is_dir() or not target.parent.is_dir():
         reason = "is a folder" if target.is_dir() else "has no folder to lie in"
         raise MemAgentError(f"{path}: cannot be written, it {reason}")
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    draft = target.with_name(f".{target.name}.draft.tmp")
     with naming(path):
         try:
             with draft.open("wb") as file:
@@ -120,12 +121,3 @@ def scratch_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def remove_drafts(folder: Path) -> None:
-    """Remove what killed processes left of ``replacing`` in ``folder``."""
-    for draft in folder.glob(".*.tmp"):
-        owner = draft.name.split(".")[-2]
-        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
-            with suppress(OSError):
-                draft.unlink()

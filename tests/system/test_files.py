@@ -47,7 +47,9 @@ def test_a_second_process_is_refused_while_the_first_lives_and_not_after_a_kill(
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
     [*_] = killed_inside("scratch_folder('weights-', at), replacing(at / 'x')", tmp_path)
     assert len(os.listdir(tmp_path)) == 2
-    files.remove_drafts(tmp_path)
+    files.write_atomically(tmp_path / "x", b"new")
+    assert (tmp_path / "x").read_bytes() == b"new"
+    (tmp_path / "x").unlink()
     with files.scratch_folder("weights-", tmp_path) as folder:
         assert os.listdir(tmp_path) == [folder.name]
         with files.scratch_folder("weights-", tmp_path):
