@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 import pytest
@@ -59,11 +59,6 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Served(NamedTuple):
-    service: Service
-    url: str
-
-
 def reader_of(folder: Path, router: FakeRouter, **config: Any) -> AskingReader:
     endpoint = Endpoint(Dialect.VLLM, f"http://127.0.0.1:{router.port}", 4096)
     return AskingReader(Config(**SETTINGS | config), folder, endpoint)
@@ -73,16 +68,17 @@ def use(
     folder: Path, replies: Sequence[Any], user: Callable[..., Coroutine[Any, Any, Any]],
     service: dict[str, Any] | None = None, **config: Any,
 ) -> Any:
-    """What ``user(client, served, router)`` returns; ``client`` is OpenAI's own, and does not try again."""
+    """What ``user(client, served, router)`` returns; ``client`` is OpenAI's own and does not try again, ``served`` the
+    service with its ``url``."""
     async def main() -> Any:
         router = router_of(replies)
         async with running(router):
             served = Service(reader_of(folder, router, **config), "pocket", **service or {})
             with listening_socket("127.0.0.1", 0) as sock:
-                running_server, url = server(served), f"http://127.0.0.1:{sock.getsockname()[1]}"
+                running_server, served.url = server(served), f"http://127.0.0.1:{sock.getsockname()[1]}"
                 task = asyncio.ensure_future(running_server.serve([sock]))
-                async with AsyncOpenAI(base_url=f"{url}/v1", api_key="secret", max_retries=0) as client:
-                    result = await user(client, Served(served, url), router)
+                async with AsyncOpenAI(base_url=f"{served.url}/v1", api_key="secret", max_retries=0) as client:
+                    result = await user(client, served, router)
                 running_server.should_exit = True
                 await task
             await close_clients()

@@ -35,7 +35,7 @@ time.sleep(600)
 """
 
 
-def group_members(group: int) -> list[psutil.Process]:
+def group_members(group: int) -> list[int]:
     """Living processes of a process group."""
     def is_member(process):
         try:
@@ -43,7 +43,7 @@ def group_members(group: int) -> list[psutil.Process]:
         except (ProcessLookupError, psutil.NoSuchProcess):
             return False
 
-    return [process for process in psutil.process_iter() if is_member(process)]
+    return [process.pid for process in psutil.process_iter() if is_member(process)]
 
 
 def start(tmp_path: Path, code: str, name: str = "server") -> ChildProcess:
@@ -56,7 +56,8 @@ def test_neither_a_stop_nor_a_kill_of_the_server_leaves_a_stubborn_grandchild(tm
     wait_for(lambda: len(group_members(child.pid)) == 3 and "up" in child.log_path.read_text())
     assert child.exit_code is None
     if killed:
-        next(process for process in group_members(child.pid) if process.ppid() == child.pid).kill()
+        (server,) = psutil.Process(child.pid).children()
+        server.kill()
         wait_for(lambda: child.exit_code == 128 + signal.SIGKILL)
     else:
         child.stop(grace_s=0.5)
