@@ -117,6 +117,7 @@ def test_the_newest_is_converted_and_kept_and_a_torn_one_does_not_lose_the_other
 
     def converted(*options):
         """The exit code and the errors."""
+        capsys.readouterr()
         code = convert.main(["--input", str(tmp_path), "--hf", str(model), *options])
         return code, [line for line in capsys.readouterr().err.splitlines() if not line.startswith("== ")]
 
