@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ class Raw(NamedTuple):
 
     body: bytes = b""
     status: int = 200
+    headers: Mapping[str, str] = {}
 
 
 HANG = object()
@@ -30,6 +31,7 @@ class FakeChat:
     """``answer(body, number)`` gives a reply's text, an HTTP status, a Raw or HANG for request ``number``."""
 
     answer: Callable[[dict[str, Any], int], Any] = lambda body, number: "yes"
+    delay: float = 0.0
     together: int = 0
     """So many requests have to be there before the first is answered."""
     key: str = ""
@@ -58,6 +60,7 @@ class FakeChat:
             self._all_there.set()
         try:
             await self._all_there.wait()
+            await asyncio.sleep(self.delay)
             return await self._answered(request.headers.get("Authorization", ""), body, number)
         finally:
             self._now -= 1

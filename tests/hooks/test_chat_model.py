@@ -47,7 +47,7 @@ def test_only_what_may_pass_is_asked_again(answer, kind, requests):
 
 
 def test_requests_at_once_are_bounded():
-    with chat_server(FakeChat(together=4)) as chat:
+    with chat_server(FakeChat(delay=0.02, together=4)) as chat:
         assert ask(chat, times=20, concurrency=4) == ["yes"] * 20 and chat.peak == 4
 
 
