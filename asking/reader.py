@@ -247,7 +247,7 @@ async def reader_at(name: str, url: str, served_model: str, logs: Path) -> Async
         FleetError: the engines do not start.
     """
     base_url = checked_url("--url", url, KEY) if url else ""
-    model, config = model_to_ask(name, "MODEL", base_url, "recurrent")
+    model, config = model_to_ask(name, "MODEL", base_url=base_url, eval_mode="recurrent")
     async with AsyncExitStack() as stack:
         fleet: Any = None
         if not url:

@@ -193,16 +193,9 @@ def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple
     return config, one_line(" ".join([f"settings from {file}:", *shell_words(taken)])) if taken else ""
 
 
-def model_to_ask(
-    name: str, variable: str, base_url: str | None = None, mode: str | None = None
-) -> tuple[Path, Config]:
-    """The folder of model ``name``, and the settings under which it is asked: those of the environment, then its own,
-    with an engine's context settled (``with_engine_length``) where engines are started for it.
-
-    Args:
-        variable: which gives the name.
-        base_url: a server that has it, in place of BASE_URL; empty: engines are started.
-        mode: in place of EVAL_MODE.
+def model_to_ask(name: str, variable: str, **settings: Any) -> tuple[Path, Config]:
+    """The folder of model ``name``, which ``variable`` gives, and the settings under which it is asked: ``settings``,
+    then the environment's, then its own. Without BASE_URL engines are started for it, whose context is then settled.
 
     Raises:
         ConfigError: a setting is bad, there is no such model, or it cannot hold what the settings ask for.
@@ -212,10 +205,10 @@ def model_to_ask(
     config, from_model = config_for_model(folder)
     if from_model:
         logging.getLogger(__name__).info(from_model)
-    config = config.replace(base_url=config.base_url if base_url is None else base_url)
+    config = config.replace(**settings)
     if not config.base_url:
         vocabulary = load_vocabulary(folder, config.trust_remote_code)
-        config = with_engine_length(config, folder, vocabulary, mode or config.eval_mode)
+        config = with_engine_length(config, folder, vocabulary, config.eval_mode)
     return folder, config
 
 
