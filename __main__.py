@@ -19,10 +19,8 @@ import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from .system.cli import one_line_errors
+from .system.cli import one_line_errors, settle_process, use_recipe
 from .system.errors import MemAgentError
-from .system.process_environment import settle_process
-from .system.recipe import use_recipe
 
 LISTED = {
     "train": ("training.train", "train with the embedded host: evaluate, train, convert, evaluate, compare"),

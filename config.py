@@ -33,11 +33,10 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from .system.cli import one_line_errors
+from .system.cli import one_line_errors, use_recipe
 from .system.errors import ConfigError
 from .system.files import write_atomically
 from .system.plugins import absolute_name, shell_words
-from .system.recipe import use_recipe
 
 SETTINGS_FILE = "mem_agent.yaml"
 """In the folder of a run: all its settings. In that of a model: those of its agent."""

@@ -47,7 +47,7 @@ from tqdm import tqdm
 from . import rollout
 from .agents import agent_class
 from .agents.records import Outcome
-from .checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_engine_length
+from .checkpoints.hf_model import model_to_ask
 from .config import Config, ConfigError
 from .evaluation.baselines import one_prompt
 from .evaluation.endpoint import Api, EvalEndpoint, connect
@@ -243,15 +243,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     log_to_terminal(logging.ERROR)
     logging.getLogger(f"{__package__}.agents").setLevel(logging.WARNING)  # what it says of a model, it says once
+    logging.getLogger(f"{__package__}.checkpoints").setLevel(logging.INFO)
     if options.table or options.compare:
         print(tables(options.table) if options.table else comparison(*options.compare))
         return 0
     if not (options.model and options.output):
         raise ConfigError("--model and --output are needed, or --table or --compare")
-    Config.from_env()  # bad settings end it before a model is downloaded
-    model, output = local_folder(options.model, "--model"), options.output
-    config, model_says = config_for_model(model)
-    print(model_says, end="\n" * bool(model_says), file=sys.stderr)
+    (model, config), output = model_to_ask(options.model, "--model"), options.output
     config = config.replace(length=options.length or config.length, data_root=options.data_root or config.data_root)
     run_stoppable(
         evaluate(config, model, "", output, served_model=options.served_model) if config.base_url
@@ -268,7 +266,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _on_own_engines(config: Config, model: Path, output: Path) -> None:
     """NUM_ENGINES engines for as long as answers are missing."""
-    config = with_engine_length(config, model, load_vocabulary(model, config.trust_remote_code), config.eval_mode)
     if not (missing := missing_answers(config, model, output)):
         print(f"{output} has all answers", file=sys.stderr)
         return

@@ -33,7 +33,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from ..checkpoints.precision import FASTER_BY, product_rate
 from ..config import Config
-from ..system.process_environment import process_environment
+from ..system.cli import process_environment
 from ..training.rows import TrainRow, rows_from_train_data
 from ..training.trainer import Trainer
 from .outcome import Outcome, cpu_ratios, seconds

@@ -46,7 +46,7 @@ import orjson
 
 from ..system.cli import one_line_errors, run_main
 from ..system.errors import reason_of
-from ..system.files import folder_lock, remove_drafts, replacing, write_atomically
+from ..system.files import folder_lock, replacing, write_atomically
 from .questions import assemble, read_questions
 from .rows import DataError, open_file
 
@@ -111,7 +111,6 @@ def locked_manifest(folder: Path) -> Iterator[Manifest]:
     """A folder's manifest, for writing. Raises MemAgentError if another run writes there."""
     busy = "another run is writing there; wait for it to end, or choose another folder"
     with folder_lock(folder, busy=busy, name=".manifest.lock"):
-        remove_drafts(folder)
         yield Manifest(folder)
 
 

@@ -62,7 +62,7 @@ from ..agents.records import Turn, TurnKind
 from ..agents.vocabulary import Vocabulary
 from ..config import Config
 from ..system.errors import MemAgentError
-from ..system.files import append_whole, remove_drafts, replacing
+from ..system.files import append_whole, replacing
 from .host import HostArgs
 from .reader import question_of, reader_for, task_of
 from .sample import MemoryRecord, Record, ended, gold_answers, lost, reward_of
@@ -211,7 +211,6 @@ def write_rollout(
     """
     path = run / FOLDER / f"rollout_{rollout:06d}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_drafts(path.parent)
     files = sorted(path.parent.glob("rollout_*.jsonl"))
     for file in files:
         if file.name > path.name:

@@ -45,11 +45,10 @@ from tqdm import tqdm
 
 from ..config import Config
 from ..rewards.sessions import BadRow, HistoryQuestion
-from ..system.cli import log_to_terminal, positive_number, stop_on_signals
+from ..system.cli import log_to_terminal, positive_number, stop_on_signals, use_recipe
 from ..system.concurrency import gather_or_cancel
 from ..system.errors import ConfigError, MemAgentError, reason_of
 from ..system.files import append_whole, folder_lock, replacing, write_atomically
-from ..system.recipe import use_recipe
 
 Row = dict[str, Any]
 Work = Callable[[Row], Awaitable[Row]]

@@ -47,8 +47,8 @@ from ..launch.preflight import find_problems
 from ..launch.ray_job import cluster, job_address
 from ..serving.control import Server
 from ..system.cli import one_line_errors, run_main, start_logging
-from ..system.ports import free_ports
 from ..system.processes import wait_until_healthy
+from ..system.server_url import free_ports
 from ..system.text import markdown_table
 from ..training.train import pocket_profile
 from .cpu_job import SETTINGS, cpu_arguments, cpu_variables

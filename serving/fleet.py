@@ -44,8 +44,8 @@ from ..checkpoints.precision import with_train_dtype
 from ..config import Config, ConfigError
 from ..system.concurrency import gather_or_cancel
 from ..system.files import SHARED_MEMORY, scratch_folder
-from ..system.ports import free_ports, is_free
 from ..system.processes import TERM_GRACE_S, ChildProcess, FleetError, ProcessError, wait_until_healthy
+from ..system.server_url import free_ports, is_free
 from . import servers
 from .control import ADMIT_TIMEOUT_S, HUNG_TIMEOUT_S, ControlError, EngineClient, Server
 

@@ -13,13 +13,12 @@ import logging
 from collections.abc import Sequence
 from typing import NoReturn
 
-from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_engine_length
+from ..checkpoints.hf_model import model_to_ask
 from ..config import ConfigError
-from ..system.cli import log_to_terminal, one_line_errors, port_number, run_stoppable
+from ..system.cli import log_to_terminal, one_line_errors, run_stoppable, whole_number
 from .fleet import Fleet
 from .servers import REQUEST_TIMEOUT_S
 
-log = logging.getLogger(__name__)
 CHECK_EVERY_S = 10.0
 
 
@@ -27,14 +26,10 @@ CHECK_EVERY_S = 10.0
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent serve-engines", description="Serve a model for rollouts.")
     parser.add_argument("--model", required=True, help="Hugging Face folder of the model")
-    parser.add_argument("--port", type=port_number, default=0, help="the router's; 0: a free one (default)")
+    parser.add_argument("--port", type=whole_number, default=0, help="the router's; 0: a free one (default)")
     options = parser.parse_args(argv)
     log_to_terminal(logging.INFO)
-    model = local_folder(options.model, "--model")
-    config, model_says = config_for_model(model)
-    if model_says:
-        log.info("%s", model_says)
-    config = with_engine_length(config, model, load_vocabulary(model, config.trust_remote_code), config.eval_mode)
+    model, config = model_to_ask(options.model, "--model", base_url="")
     try:
         run_stoppable(_serve(Fleet(config, model, port=options.port)))
     except KeyboardInterrupt:

@@ -30,7 +30,7 @@ import torch.distributed as dist
 
 from ..checkpoints.hf_model import model_config, parameter_count
 from ..config import Config
-from ..system.cli import python_module
+from ..system.cli import python_module, share_cores
 from ..system.files import SHARED_MEMORY, scratch_folder
 from ..system.processes import ChildProcess, ProcessError
 
@@ -77,8 +77,9 @@ def is_rank_zero() -> bool:
 def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
     """Ranks 1 to TRAIN_PROCS - 1 with these command line arguments, for as long as the block lasts.
 
-    Nothing to do for one process or in a rank.
+    Each has its part of the cores. No others are started by one process alone, or in a rank.
     """
+    share_cores(config.train_procs)
     if config.train_procs == 1 or "RANK" in os.environ:
         yield
         return

@@ -26,7 +26,7 @@ from ..checkpoints.folders import newest_of_run, number_of, numbered, prune
 from ..checkpoints.model_card import PLACES
 from ..config import Config, ConfigError
 from ..data.training_file import data_bytes
-from ..system.files import remove_drafts, write_atomically
+from ..system.files import write_atomically
 from ..system.plugins import name_by_content
 from .ranks import is_rank_zero
 
@@ -66,7 +66,6 @@ class Journal:
 
     def write(self, number: int, rollout: Rollout) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        remove_drafts(self.folder)
         for path in self._records(number):
             logger.warning("rollout %d was sampled again; %s is removed", number + 1, path.name)
             path.unlink()

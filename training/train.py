@@ -54,7 +54,6 @@ from ..hooks.rewards import check_own_tasks, check_plugins
 from ..system.cli import one_line_errors, python_module, run_main, run_stoppable, start_logging, stop_if_asked
 from ..system.errors import MemAgentError
 from ..system.files import folder_lock
-from ..system.process_environment import share_cores
 from .evaluate import evaluate_alone, output_of, rows_of
 from .log import run_log
 from .ranks import broadcast, is_rank_zero, leave, other_ranks, with_train_procs
@@ -266,7 +265,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         evaluates = bool(options.evaluate and config.data_root)
         if options.evaluate and not evaluates:
             logger.info("DATA_ROOT is not set: no evaluation before and after training")
-        share_cores(config.train_procs)
         busy = "is in use by another run; wait for it or set another SAVE_PATH"
         lock = folder_lock(Path(config.save_path), busy=busy) if is_rank_zero() else nullcontext()
         with lock, other_ranks(config, arguments):

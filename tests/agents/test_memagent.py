@@ -10,7 +10,7 @@ from mem_agent.agents import AGENTS, longest_turn
 from mem_agent.agents.records import FailureKind, Outcome, StopReason, TurnFailed
 from mem_agent.checkpoints.hf_model import load_vocabulary, with_engine_length
 from mem_agent.config import Config, ConfigError
-from mem_agent.system.recipe import PACK, load_recipe
+from mem_agent.system.cli import PACK, load_recipe
 from mem_agent.tests.helpers.fake_host import make_model
 from mem_agent.tests.helpers.scripted import END, QUESTION, SECTIONS, VOCABULARY, build, read, spliced
 

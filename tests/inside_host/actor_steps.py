@@ -22,7 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mem_agent.rehearsal import cpu_job
-from mem_agent.system.ports import free_ports
+from mem_agent.system.server_url import free_ports
 
 Job = dict[str, Any]
 _KEPT = ("log_probs", "ref_log_probs", "advantages")

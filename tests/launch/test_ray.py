@@ -14,7 +14,7 @@ import pytest
 
 from mem_agent.checkpoints.folders import TRACKER
 from mem_agent.launch.ray_job import RAY_PORTS
-from mem_agent.system.ports import is_free
+from mem_agent.system.server_url import is_free
 from mem_agent.tests.helpers.fake_host import settings
 from mem_agent.tests.helpers.local_ray import needs_local_ray
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for

@@ -10,7 +10,7 @@ import pytest
 
 from mem_agent.evaluation.results import read_rows
 from mem_agent.pocket.prepare import prepare
-from mem_agent.system.ports import free_ports
+from mem_agent.system.server_url import free_ports
 from mem_agent.tests.helpers.fake_host import recipe
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.training.log import read_metrics

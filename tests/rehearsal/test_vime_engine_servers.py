@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from mem_agent.config import Config
 from mem_agent.rehearsal import vime_shim
 from mem_agent.rehearsal.cpu_job import cpu_variables
-from mem_agent.system.ports import free_ports
+from mem_agent.system.server_url import free_ports
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 

@@ -13,8 +13,8 @@ import pytest
 
 from mem_agent.agents.records import FailureKind, Generation, StopReason, TurnFailed
 from mem_agent.rollout_client import Dialect, Endpoint, How, RouterClient
-from mem_agent.system.ports import free_ports
 from mem_agent.system.processes import ChildProcess, wait_until_healthy
+from mem_agent.system.server_url import free_ports
 from mem_agent.tests.helpers.fake_router import FakeRouter, log_probs_of, running
 from mem_agent.tests.serving.test_router import CHUNKS, GROUPS, SIBLINGS, trajectories
 

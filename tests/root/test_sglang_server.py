@@ -17,8 +17,8 @@ from mem_agent.agents.records import Generation, StopReason
 from mem_agent.hooks.sample import Record, Sample
 from mem_agent.rehearsal.slime_shim import start_sglang
 from mem_agent.rollout_client import Dialect, Endpoint, How, RouterClient, close_clients
-from mem_agent.system.ports import free_ports
 from mem_agent.system.processes import wait_until_healthy
+from mem_agent.system.server_url import free_ports
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.root.test_sglang_router import CONTEXT, answers, register, routing
 from mem_agent.tests.serving.test_fleet_servers import greedy, log_prob_gap, plain_models, prompts

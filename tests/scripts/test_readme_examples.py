@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mem_agent.agents import agent_settings
-from mem_agent.config import Config, ConfigError
+from mem_agent.config import Config
 from mem_agent.hooks.rewards import load_reward
 from mem_agent.rewards.reward import Answered
 from mem_agent.tasks import TaskRow, load_task
@@ -62,14 +61,6 @@ def test_the_reward_remembers(outside, tmp_path):
     assert again.batch_parts(batch("red", "new")) == rare.batch_parts(batch("red", "new")) == [
         {"rare": 0.1 / 3}, {"rare": 0.1}
     ]
-
-
-def test_a_method_that_is_missing_is_named(outside):
-    (outside / "half.py").write_text(EXAMPLES["mention.py"].replace("def metrics", "def numbers"))
-    with pytest.raises(ConfigError, match=r"TASK='half.py:Mention': Mention has no method metrics"):
-        load_task("half.py:Mention")
-    with pytest.raises(ConfigError, match=r"AGENT_ARGS: .least"):
-        agent_settings(Config(agent="notebook.py:Notebook", agent_args="least=2"))
 
 
 @pytest.mark.servers

@@ -7,7 +7,6 @@ import asyncio
 import importlib.util
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,8 +77,11 @@ def test_every_turn_is_one_chat_request_with_the_key_that_was_given(rows):
     task = next(iter(taskset(rows).load()))
     with chat_server(FakeChat(remembers, key="the-key")) as chat:
         result, trace = launched(task, chat.url)
+        chat.key = "another"
+        refused, _ = launched(task, chat.url)
     assert (result.exit_code, result.stdout) == (0, "\\boxed{silver}")
-    assert trace.metrics["turns"] == len(chat.bodies) > 2
+    assert refused.exit_code == 1 and "HTTP 401" in refused.stderr and "the-key" not in refused.stderr
+    assert trace.metrics["turns"] > 2
     assert all(len(body["messages"]) == 1 and "temperature" not in body for body in chat.bodies)
     first = chat.bodies[0]["messages"][0]["content"]
     assert "silver" in first and "saw" not in first
@@ -87,17 +89,8 @@ def test_every_turn_is_one_chat_request_with_the_key_that_was_given(rows):
     assert asyncio.run(task.measured(trace))["em"] == 1.0
 
 
-def test_a_server_that_refuses_is_a_failed_program_with_its_reason_and_without_the_key(rows):
-    task = next(iter(taskset(rows).load()))
-    with chat_server(FakeChat(key="another")) as chat:
-        result, _ = launched(task, chat.url)
-    assert result.exit_code == 1 and "HTTP 401" in result.stderr and "the-key" not in result.stderr
-
-
 @pytest.mark.parametrize(("settings", "said"), [
-    ("MEM_CHUNK_TOKENS", "no NAME=value"),
-    ("A='", "quote it as in a shell"),
-    ("MEM_CHUNK_TOKENS=none", "MEM_CHUNK_TOKENS"),
+    ("MEM_CHUNK_TOKENS", "no NAME=value"), ("MEM_CHUNK_TOKENS=none", "MEM_CHUNK_TOKENS"),
 ])
 def test_bad_settings_are_one_line(rows, settings, said):
     task = next(iter(taskset(rows).load()))
@@ -110,9 +103,3 @@ def test_rows_that_are_missing_are_named(tmp_path):
         list(taskset(None).load())
     with pytest.raises(DataError, match="nowhere"):
         list(taskset(tmp_path / "nowhere.jsonl").load())
-
-
-def test_importing_the_pack_does_not_import_the_library():
-    program = "import mem_agent, sys; assert 'verifiers' not in sys.modules; mem_agent.nothing"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "has no attribute 'nothing'" in done.stderr

@@ -13,8 +13,8 @@ from mem_agent.agents.records import TurnKind, TurnRequest
 from mem_agent.rollout_client import Dialect, Endpoint, How, RouterClient
 from mem_agent.serving.control import Server
 from mem_agent.serving.servers import router_command, router_environment
-from mem_agent.system.ports import free_ports
 from mem_agent.system.processes import ChildProcess, wait_until_healthy
+from mem_agent.system.server_url import free_ports
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
 
 GROUPS, SIBLINGS, CHUNKS = 8, 4, 6

@@ -17,8 +17,8 @@ from mem_agent.checkpoints.precision import with_train_dtype
 from mem_agent.config import Config, ConfigError, load_yaml
 from mem_agent.serving.servers import engine_options
 from mem_agent.system.errors import MemAgentError
-from mem_agent.system.ports import free_ports
 from mem_agent.system.processes import ChildProcess, ProcessError
+from mem_agent.system.server_url import free_ports
 from mem_agent.tests.faults.drill import drill, scene
 from mem_agent.tests.faults.drill import settings as pocket_settings
 from mem_agent.tests.helpers.fake_host import make_model

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from mem_agent.checkpoints import checkpoint
 from mem_agent.checkpoints.folders import TRACKER, CheckpointError
-from mem_agent.system.process_environment import process_environment
+from mem_agent.system.cli import process_environment
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train

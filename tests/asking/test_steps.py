@@ -1,9 +1,11 @@
-"""Which sections an answer came from, and which words of them are quoted."""
+"""Which sections an answer came from, which words of them are quoted, and what changed between two memories."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mem_agent.asking.sources import LONGEST, quoted, sources
-from mem_agent.asking.steps import Section, TurnDone
+from mem_agent.asking.steps import LONGEST, Section, TurnDone, quoted, sources
+from mem_agent.asking.word_diff import Change, marked, shortened, word_diff
 
 
 def turn(round, sections, memory, reply=None):
@@ -15,13 +17,12 @@ PLAIN = [turn(0, (0,), "Ann: Paris"), turn(1, (1,), "Ann: Paris"), turn(2, (2,),
 LOST = [turn(0, (0,), "silver"), turn(1, (1,), "nothing"), turn(2, (2,), "silver again"), turn(3, (3,), "silver")]
 MERGED = [turn(0, (0,), "", "Ann: Paris"), turn(0, (1,), "", "nothing"), turn(0, (2,), "", "Ben: Rome"),
           turn(1, (), "Ann: Paris. Ben: Rome", "Ann: Paris. Ben: Rome")]
-LITTLE = [turn(0, (0,), "the red"), turn(1, (1,), "the red key of it")]
 
 
 @pytest.mark.parametrize("turns,answer,expected", [
-    (PLAIN, "Paris", (0,)), (PLAIN, "paris, in 1987", (0, 2)), (PLAIN, "Rome", (3,)), (PLAIN, "London", ()),
-    (PLAIN, "", ()), ([], "Rome", ()), (LOST, "silver", (2,)), (MERGED, "Rome", (2,)),
-    (MERGED, "Paris and Rome", (0, 2)), (LITTLE, "the red", (0,)), (LITTLE, "the", (0,)), (LITTLE, "of it", (1,)),
+    (PLAIN, "paris, in 1987", (0, 2)), (PLAIN, "Rome", (3,)), (PLAIN, "London", ()), ([], "Rome", ()),
+    (LOST, "silver", (2,)), (MERGED, "Paris and Rome", (0, 2)),
+    ([turn(0, (0,), "the red"), turn(1, (1,), "the red of it")], "of it", (1,)),
 ])  # fmt: skip
 def test_the_section_that_brought_the_word_last(turns, answer, expected):
     """Little words tell nothing, unless they are all."""
@@ -47,3 +48,33 @@ def test_a_long_line_is_cut_around_the_answer():
     text = "a " * 500 + "silver" + " b" * 500
     start, end = quoted(text, Section(0, len(text)), "silver", "")
     assert end - start == LONGEST and "silver" in text[start:end]
+
+
+# --- changes of a memory, by words -----------------------------------------------------------------------------------
+
+
+@given(st.text("ab ,\n東京"), st.text("ab ,\n東京"))
+def test_pieces_make_up_both_texts(before, after):
+    pieces = word_diff(before, after)
+    old = "".join(piece.text for piece in pieces if piece.change is not Change.ADDED)
+    assert "".join(old.split()) == "".join(before.split())
+    assert "".join(piece.text for piece in pieces if piece.change is not Change.REMOVED) == after
+    assert all(piece.text for piece in pieces)
+
+
+@pytest.mark.parametrize(("before", "after", "shown"), [
+    ("", "metal silver", "{+metal silver+}"),
+    ("Ann: Rome", "Ann: Rome, silver", "Ann: Rome{+, silver+}"),
+    ("住在東京", "住在京都", "住在[-東-]京{+都+}"),
+    ("a b c", "x b y", "[-a-] {+x+} b [-c-]{+y+}"),
+])  # fmt: skip
+def test_changes_are_marked_by_words(before, after, shown):
+    assert marked(word_diff(before, after)) == shown
+
+
+def test_what_stayed_far_from_a_change_is_left_out():
+    before = " ".join(f"w{n}" for n in range(40))
+    after = before.replace("w20", "new") + " end"
+    assert marked(shortened(word_diff(before, after), around=2)) == (
+        "… w18 w19 [-w20-] {+new+} w21 w22 … w38 w39 {+end+}"
+    )
