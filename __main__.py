@@ -1,8 +1,7 @@
 """The pack's commands under one name: ``mem-agent COMMAND``, or ``python -m mem_agent COMMAND``.
 
-A command is a module with a ``main(argv)`` that returns an exit code. It is run as ``python -m`` would run it, so that
-``mem-agent train --check`` is ``python -m mem_agent.training.train --check``. Nothing of it is imported before: the
-list of commands appears at once.
+A command is a module with a ``main(argv)`` that returns an exit code. It is imported when it is run, so the list of
+commands appears at once.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ if not __package__:
 
     run_in_package(__file__)
 
+import importlib
 import os
 import re
-import runpy
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from .system.cli import one_line_errors, settle_process, use_recipe
+from .system.cli import one_line_errors, settle_process, stop_on_signals, use_recipe
 from .system.errors import MemAgentError
 
 LISTED = {
@@ -79,21 +78,21 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if name in ("prepare-rl-data", "curriculum") and os.environ.get("RECIPE", "").endswith((".yaml", ".yml")):
         os.environ.setdefault("DATA_RECIPE", os.environ.pop("RECIPE"))  # MemSifter's RECIPE is of data
-    use_recipe()
     if name != "launch":  # its processes are the host's, which settles them
         settle_process()
-    sys.argv[1:] = arguments
+    stop_on_signals()
     try:
+        use_recipe()
         for near, meant in near_misses(os.environ):
             print(f"warning: {near} is not a setting and has no effect; did you mean {meant}?", file=sys.stderr)
-        runpy.run_module(f"{__package__}.{COMMANDS[name]}", run_name="__main__", alter_sys=True)
+        code: int = importlib.import_module(f"{__package__}.{COMMANDS[name]}").main(arguments)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         # In a host its own packages must stay as they are.
         in_host = os.environ.get("HOST") in ("slime", "vime")
         advice = f"pip install --no-deps {missing}" if in_host else "pip install 'mem-agent[all]'"
         raise MemAgentError(f"mem-agent {name} needs {missing}: {advice}") from None
-    return 0
+    return code
 
 
 def near_misses(names: Iterable[str]) -> list[tuple[str, str]]:

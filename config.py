@@ -24,7 +24,6 @@ import hashlib
 import os
 import re
 import shlex
-import sys
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -345,7 +344,3 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     print(markdown() if options.markdown else listing(Config.from_env()), end="" if options.markdown else "\n")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -37,7 +37,6 @@ Whatever was started for the question has ended by then.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -188,7 +187,3 @@ def _parser() -> argparse.ArgumentParser:
     add("--quiet", action="store_true", help="nothing but the answer")
     add("--json", action="store_true", help="an object for every step")
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -18,7 +18,6 @@ import gc
 import logging
 import os
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -99,7 +98,3 @@ def _parser() -> argparse.ArgumentParser:
     add("--timeout", type=float, default=600.0, help="seconds for one request; 0: no limit (600)")
     add("--document-tokens", type=whole_number, default=1_000_000, help="most of a request; 0: no limit (1000000)")
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

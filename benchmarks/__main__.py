@@ -24,7 +24,7 @@ from pathlib import Path
 import orjson
 import psutil
 
-from ..system.cli import one_line_errors, run_main
+from ..system.cli import one_line_errors
 from .outcome import Outcome, measure, table
 
 BENCHMARKS = {
@@ -84,7 +84,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         content = {"quick": options.quick, "machine": measured_on, "outcomes": found}
         options.output.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from ..config import SETTINGS_FILE
-from ..system.cli import one_line_errors, run_main
+from ..system.cli import one_line_errors
 from .folders import CheckpointError
 from .hf_folder import HfTensors, first_difference, write_model
 from .hf_model import PROMPTS_FILE
@@ -60,7 +60,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     average(args.inputs, args.output, force=args.force)
     print(f"mean of {', '.join(args.inputs)} -> {args.output}")
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from ..system.cli import one_line_errors, run_main
+from ..system.cli import one_line_errors
 from .average import average
 from .bridge import build_bridge, expected_tensors, to_hf
 from .checkpoint import ModelTensors
@@ -85,7 +85,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.push_to_hub:
         print(f"pushed to {push(output, args.push_to_hub, private=args.private)}")
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -44,7 +44,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from ..system.cli import one_line_errors, run_main
+from ..system.cli import one_line_errors
 from ..system.errors import reason_of
 from ..system.files import folder_lock, replacing, write_atomically
 from .questions import assemble, read_questions
@@ -222,7 +222,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not there or (args.lengths and there != files):
         raise DataError(f"{args.dataset} has not all of {', '.join(names)}")
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -68,7 +68,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from ..rewards.answers import Form, in_form, last_boxed
-from ..system.cli import one_line_errors, positive_number, run_main, whole_number
+from ..system.cli import one_line_errors, positive_number, whole_number
 from ..system.errors import MemAgentError
 from ..system.files import replacing
 from .rows import BadRow, BadRows, NoGoodRows, as_json_lines, as_json_list, open_dataset, open_file
@@ -291,7 +291,3 @@ def main(argv: Sequence[str] | None = None) -> int:
             files.enter_context(replacing(path)).writelines(content)
     print("; ".join([*(f"{path}: {number} rows" for path, _, number in made), f"{bad.count} bad rows left out"]))
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

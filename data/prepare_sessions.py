@@ -95,7 +95,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from ..rewards.sessions import HistoryQuestion, question_in, row_of
-from ..system.cli import one_line_errors, positive_number, run_main, stop_if_asked, whole_number
+from ..system.cli import one_line_errors, positive_number, stop_if_asked, whole_number
 from ..system.errors import MemAgentError, reason_of
 from ..system.files import naming, replacing
 from .rows import BadRow, BadRows, DataError, NoGoodRows, literal, open_file
@@ -388,7 +388,3 @@ def _schema(rows: list[dict[str, Any]]) -> pa.Schema:
     types = {name: pa.infer_type([row.get(name) for row in rows]) for name in names}
     types = {name: empty.get(kind, kind) for name, kind in types.items()}
     return pa.schema(types | {"haystack_sessions": pa.large_string()})
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -76,7 +76,7 @@ from tqdm import tqdm
 
 from ..rewards.answers import AnswerKind, kind_of
 from ..rewards.qa_metrics import normalise_squad
-from ..system.cli import one_line_errors, positive_number, run_main, stop_if_asked, whole_number
+from ..system.cli import one_line_errors, positive_number, stop_if_asked, whole_number
 from . import eval_files
 from .eval_files import CORPUS, eval_name, sha256_of
 from .questions import Corpora, PoolQuestion, Question, assemble, load_corpora
@@ -298,7 +298,3 @@ def main(argv: Sequence[str] | None = None) -> int:
             entry = manifest.files[name]
             print(f"{args.output / name}: written, {entry['bytes'] / 1e6:.1f} MB, sha256 {entry['sha256'][:16]}")
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -9,7 +9,6 @@ The last result folder is the model's own; the table shows all, and the card's h
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,7 +60,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.push_to_hub:
         print(f"pushed to {push(options.model, options.push_to_hub, private=options.private)}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

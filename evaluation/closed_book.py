@@ -34,7 +34,7 @@ from ..data.questions import PoolQuestion, load_corpora
 from ..hooks.chat_model import ChatClient, ChatSettings
 from ..rewards.answers import AnswerKind, after_thinking, kind_of, last_boxed
 from ..rewards.qa_metrics import exact_match, normalise_squad, sub_em
-from ..system.cli import one_line_errors, positive_number, run_main, run_stoppable
+from ..system.cli import one_line_errors, positive_number, run_stoppable
 from ..system.concurrency import gather_or_cancel
 from ..system.files import append_whole, folder_lock, write_atomically
 from ..system.server_url import key_from
@@ -168,7 +168,3 @@ def _answer(reply: str) -> str:
     text = after_thinking(reply)
     boxed = last_boxed(text)
     return text.strip() if boxed is None else boxed
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -42,7 +42,7 @@ from ..config import Config
 from ..data.eval_files import parse_lengths
 from ..data.ruler.sample import READERS, Haystack, LengthError, RulerError, Wording, load_wording, read_essay
 from ..data.ruler.tasks import TASKS
-from ..system.cli import one_line_errors, positive_number, run_main
+from ..system.cli import one_line_errors, positive_number
 from ..system.files import replacing
 
 _SEAMS = 2
@@ -120,7 +120,3 @@ def _write(
             }))
         out.write(b"\n]\n")
     print(f"{path}: {options.samples} samples", flush=True)
-
-
-if __name__ == "__main__":
-    run_main(main)

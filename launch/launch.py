@@ -26,7 +26,7 @@ from ..checkpoints.model_card import add_push_arguments
 from ..config import Config, ConfigError, write_settings
 from ..data.document_store import store_folder
 from ..data.training_file import is_sharded, training_files
-from ..system.cli import one_line_errors, python_module, run_main, start_logging
+from ..system.cli import one_line_errors, python_module, start_logging
 from ..system.errors import MemAgentError
 from ..system.files import folder_lock, replacing
 from . import ray_job
@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         pushed = ["--push-to-hub", options.push_to_hub] if options.push_to_hub else []
         private = ["--private"] if options.private else []
         model = ["--input", plan.config.save_path, "--hf", plan.config.hf_ckpt]
-        conversion = python_module("mem_agent.checkpoints.convert", *model, *pushed, *private)
+        conversion = python_module("mem_agent", "convert", *model, *pushed, *private)
     if options.dry_run:
         print_plan(plan, conversion)
     problems = find_problems(plan)
@@ -151,7 +151,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     with folder_lock(Path(plan.config.save_path), busy="is in use by another run; set another SAVE_PATH"):
         launch(plan)
     return convert(plan, conversion) if conversion else 0
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -68,8 +68,8 @@ class Plan:
         """The command that writes the reference model, which appears when it is whole; none if TORCH_DIST holds it."""
         if (Path(self.config.torch_dist) / TRACKER).is_file():
             return []
-        writer = "mem_agent.checkpoints.hf_to_torch_dist"
-        return python_module(writer, "--hf", self.config.hf_ckpt, "--output", self.config.torch_dist)
+        files = ["--hf", self.config.hf_ckpt, "--output", self.config.torch_dist]
+        return python_module("mem_agent", "hf-to-torch-dist", *files)
 
 
 def make_plan(

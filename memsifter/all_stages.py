@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,7 +35,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = max(code, answer.main([*shared, f"--model={given.chat_model}", f"--model-name={given.model_name}",
                                       f"--methods={given.methods or ranker}"]))
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

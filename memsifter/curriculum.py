@@ -43,7 +43,7 @@ from typing import NamedTuple
 from ..config import Config, ConfigError
 from ..evaluation.results import read_results
 from ..evaluation.summary import cells_of, summary_of
-from ..system.cli import one_line_errors, positive_number, python_module, run_main, whole_number
+from ..system.cli import one_line_errors, positive_number, python_module, whole_number
 from ..system.errors import MemAgentError
 from ..system.files import folder_lock
 from .rl_data import PROMPT_TOKENS, DataRecipe, from_variable, read_recipe
@@ -218,7 +218,3 @@ def main(argv: Sequence[str] | None = None) -> int:
                 run_step(step, given.work / f"round_{number}")
     print(f"{given.work}/round_{given.rounds}/model: the model of round {given.rounds}")
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

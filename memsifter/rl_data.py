@@ -83,7 +83,7 @@ from ..data.rows import BATCH_ROWS
 from ..rewards import sessions
 from ..rewards.ranking import anchor_score
 from ..rewards.sessions import BadRow, HistoryQuestion, NoRoom, RankingPrompts
-from ..system.cli import one_line_errors, positive_number, run_main, whole_number
+from ..system.cli import one_line_errors, positive_number, whole_number
 from ..system.errors import MemAgentError, reason_of
 from ..system.files import scratch_folder
 from .stages import EMBED, RANKING, Row, read_rows
@@ -336,7 +336,3 @@ def from_variable(*names: str) -> dict[str, Any]:
     """Of a required option: the first of these variables that is set stands in for it."""
     default = next((os.environ[name] for name in names if os.environ.get(name)), None)
     return {"default": default, "required": default is None}
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -51,7 +51,7 @@ from ..evaluation.statistics import CONFIDENCE, RESAMPLES, Estimate, interval
 from ..rewards.ranking import ndcg_at, recall_at, reciprocal_rank
 from ..rewards.sessions import HistoryQuestion, answers_of, by_score, completed, embedded_text, question_of
 from ..rewards.text_f1 import answer_em, answer_f1, choice_score
-from ..system.cli import one_line_errors, run_main
+from ..system.cli import one_line_errors
 from ..system.errors import MemAgentError
 from ..system.files import write_atomically
 from ..system.text import markdown_table
@@ -308,7 +308,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_scores(given.results / FILE, scores)
     print(f"{markdown(scores)}\n{given.results / FILE}")
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

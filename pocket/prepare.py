@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     prepare(options.output, options.seed, options.task)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

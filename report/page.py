@@ -35,7 +35,7 @@ from ..evaluation.results import Results
 from ..evaluation.statistics import interval
 from ..evaluation.summary import cells_of, differences, mean_by_question, over_files
 from ..hooks.traces import kept_files
-from ..system.cli import one_line_errors, run_main
+from ..system.cli import one_line_errors
 from ..system.files import write_atomically
 from .data import PUBLISHED, Material, read_material, results_csv, task_name
 from .plots import plots_of
@@ -220,7 +220,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(make_report(options.folders, output, options.viewer))
     print(output / "index.html")
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -86,7 +86,7 @@ def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
     with scratch_folder("mem_agent-ranks-", SHARED_MEMORY) as folder:
         meeting = {MEETING: str(folder / "store"), "WORLD_SIZE": str(config.train_procs), "RANK": "0"}
         os.environ.update(meeting)
-        command, logs = python_module("mem_agent.training.train", *arguments), Path(config.save_path) / "logs"
+        command, logs = python_module("mem_agent", "train", *arguments), Path(config.save_path) / "logs"
         children = []
         for rank in range(1, config.train_procs):
             own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "TRAIN_PROCS": str(config.train_procs)}  # 0: found once

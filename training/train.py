@@ -51,7 +51,7 @@ from ..evaluation.card_table import add_evaluation
 from ..evaluation.summary import tables
 from ..hooks.host import check_evaluations, check_tracker, refuse_ignored
 from ..hooks.rewards import check_own_tasks, check_plugins
-from ..system.cli import one_line_errors, python_module, run_main, run_stoppable, start_logging, stop_if_asked
+from ..system.cli import one_line_errors, python_module, run_stoppable, start_logging, stop_if_asked
 from ..system.errors import MemAgentError
 from ..system.files import folder_lock
 from .evaluate import evaluate_alone, output_of, rows_of
@@ -272,7 +272,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         if model is not None and options.push_to_hub:
             logger.info("pushed to %s", push(model, options.push_to_hub, private=options.private))
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

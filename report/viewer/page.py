@@ -28,7 +28,7 @@ from typing import Any
 
 import orjson
 
-from ...system.cli import one_line_errors, run_main
+from ...system.cli import one_line_errors
 from ...system.files import write_atomically
 from ..tables import render
 from .groups import Fact, Group, Sibling, facts_of, files_of, gold_spans, groups_of, log_probs_of
@@ -114,7 +114,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_viewer(options.folder, output)
     print(output)
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

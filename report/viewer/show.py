@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ...asking.word_diff import Piece, marked
 from ...hooks.traces import TraceError, TraceTurn
-from ...system.cli import one_line_errors, run_main, whole_number
+from ...system.cli import one_line_errors, whole_number
 from .groups import Fact, Group, Sibling, facts_of, files_of, gold_spans, groups_of, log_probs_of
 
 T = TypeVar("T")
@@ -155,7 +155,3 @@ def _shortened(piece: str) -> str:
     """The ends of what stands between two answers."""
     left_out = len(piece) - 2 * _AROUND
     return f"{piece[:_AROUND]} ... {left_out:,} characters ... {piece[-_AROUND:]}" if left_out > _AROUND else piece
-
-
-if __name__ == "__main__":
-    run_main(main)

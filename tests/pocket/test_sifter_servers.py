@@ -51,7 +51,7 @@ def env(tmp_path, chat):
 
 
 def test_the_ranker_trains_on_what_its_stub_answers_and_is_evaluated(env, tmp_path):
-    command = [sys.executable, "-m", "mem_agent.training.train", "--evaluate"]
+    command = [sys.executable, "-m", "mem_agent", "train", "--evaluate"]
     done = subprocess.run(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           timeout=HANGS_AFTER_S)
     assert done.returncode == 0, done.stdout

@@ -75,7 +75,7 @@ def test_a_dry_run_of_a_host_shows_its_job_and_the_conversion_and_does_not_need_
     (tmp_path / "own" / "ray" / "__init__.py").write_text("raise ImportError('a dry run waits for this')")
     path = f"{tmp_path}/own:{os.environ['PYTHONPATH']}"
     done = script("run-train.sh", **settings(tmp_path, TORCH_DIST="/d"), PYTHON=PYTHON, DRY_RUN="1", PYTHONPATH=path)
-    assert f"{tmp_path}/slime/train.py" in done.stdout and "mem_agent.checkpoints.convert" in done.stdout, done.stderr
+    assert f"{tmp_path}/slime/train.py" in done.stdout and "mem_agent convert" in done.stdout, done.stderr
     assert "waits for this" not in done.stderr and "Traceback" not in done.stderr
 
 
