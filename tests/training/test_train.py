@@ -127,7 +127,7 @@ def test_a_run_that_goes_on_leaves_its_settings_as_they_were_resolved(tmp_path, 
 def test_the_pockets_chat_model_answers_while_the_run_lasts(monkeypatch):
     port = str(free_ports(1)[0])
     monkeypatch.setenv("POCKET_CHAT_PORT", port)
-    asked = {"messages": [{"role": "user", "content": "<user1>Ann likes fruit fig.</user1>"
+    asked = {"messages": [{"role": "user", "content": "<user1>Ann likes fruit fig.</user>"
                                                       "<question>Ann likes fruit what?</question>"}]}
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
     with pocket_profile():
