@@ -25,7 +25,7 @@ LISTED = {
     "train": ("training.train", "train with the embedded host: evaluate, train, convert, evaluate, compare"),
     "eval": ("eval_ruler_hqa", "evaluate a model, on engines of its own or at a server; tables and comparisons"),
     "serve": ("asking.serve", "an OpenAI-compatible endpoint: any chat client asks a memory agent about documents"),
-    "serve-engines": ("serving.serve_engines", "engines with a model behind a router, for evaluation"),
+    "serve-engines": ("serving.fleet", "engines with a model behind a router, for evaluation"),
     "convert": ("checkpoints.convert", "a torch_dist checkpoint to a Hugging Face folder"),
     "card": ("evaluation.card_table", "what evaluation found into a converted model's card; the model to the hub"),
     "session-embedding": ("memsifter.embed", "MemSifter's stage 1: how similar sessions are"),

@@ -29,7 +29,7 @@ import re
 from bisect import bisect_right
 from contextlib import suppress
 from functools import lru_cache
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,12 +59,7 @@ class DataSource:
         self.path, self._seed = Path(path), seed
         self._files = [_ParquetRows(file) if file.suffix == ".parquet" else _JsonLines(file)
                        for file in training_files(path)]
-        self._starts = [0, *accumulate(len(file.tasks) for file in self._files)]
-        self.own_tasks: dict[str, int] = {}
-        """The tasks that rows name as their own, with the number (from 1) of the first that does."""
-        for number, task in enumerate(chain.from_iterable(file.tasks for file in self._files), 1):
-            if task:
-                self.own_tasks.setdefault(str(task), number)
+        self._starts = [0, *accumulate(file.rows for file in self._files)]
         if not len(self):
             raise DataError(f"{path}: no rows")
         self.shuffle = not is_curriculum(path) if shuffle is None else shuffle
@@ -158,15 +153,14 @@ class _JsonLines:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offsets: list[int] = []
-        self.tasks: list[Any] = []
-        """What each row names as its own, if it does."""
         position = 0
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    self.tasks.append(_checked(f"{path}, line {number}", line)["metadata"].get("task"))
+                    _checked(f"{path}, line {number}", line)
                     self._offsets.append(position)
                 position += len(line)
+        self.rows = len(self._offsets)
 
     def row(self, number: int) -> dict[str, Any]:
         with self._path.open("rb") as file:
@@ -193,12 +187,11 @@ class _ParquetRows:
                 self._footer = file.metadata
                 if not {"prompt", "metadata"} <= set(file.schema_arrow.names):
                     raise ValueError("it lacks the column prompt or metadata; make it again")
-                tasks = file.read(["metadata.task"]).to_pylist()
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: {reason_of(error)}") from None
         groups = range(self._footer.num_row_groups)
         self._starts = [0, *accumulate(self._footer.row_group(group).num_rows for group in groups)]
-        self.tasks = [(row.get("metadata") or {}).get("task") for row in tasks]
+        self.rows = self._starts[-1]
 
     def row(self, number: int) -> dict[str, Any]:
         import pyarrow.parquet as pq

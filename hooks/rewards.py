@@ -34,14 +34,13 @@ from ..agents import check_agent
 from ..agents.records import FailureKind, TurnFailed
 from ..checkpoints.folders import number_of, numbered
 from ..config import Config, ConfigError
-from ..data.training_file import DataSource
 from ..rewards.answer_utility import AnswerUtility, Frozen, judged_score
 from ..rewards.intrinsic.encoder import make_encoder
 from ..rewards.intrinsic.memory import MODES, EntropySettings, Episodic, TextReward
 from ..rewards.reward import Added, Answered, CosineLength, Reward, plain_parts
 from ..rewards.sessions import load_wording
 from ..system.files import naming, remove
-from ..system.plugins import load_class, make, parse_settings
+from ..system.plugins import load_class, parse_settings
 from ..system.server_url import KEYS, key_from
 from .host import HostArgs
 from .reader import reply_form, row_of, stored_text, task_by_name, task_of
@@ -67,19 +66,6 @@ def check_plugins(config: Config, *, training: bool = True) -> None:
         load_reward(config)
 
 
-def check_own_tasks(source: DataSource, config: Config) -> None:
-    """Load the tasks that rows of a training file name as their own.
-
-    Raises:
-        ConfigError: one is not there; all such rows would fail.
-    """
-    for name, line in source.own_tasks.items():
-        try:
-            task_by_name(name, config)
-        except ConfigError as error:
-            raise ConfigError(f"{source.path}, line {line}: metadata.task: {error}") from error
-
-
 # --- made from settings ---------------------------------------------------------------------------------------------
 
 
@@ -89,7 +75,7 @@ def load_reward(config: Config, host: HostArgs | None = None) -> Reward:
     """
     kind = load_class("REWARD", config.reward, REWARDS, Reward)
     settings: Any = parse_settings(kind.Settings, config.reward_args, "REWARD_ARGS")
-    own = make("REWARD", config.reward, kind, settings)
+    own = kind(settings)
     if isinstance(own, AnswerUtility):
         own = _answer_utility(config, settings, host)
     if config.mem_ir == "no":

@@ -10,7 +10,6 @@ from ..config import Config, ConfigError
 from ..data.document_store import DocumentStore, store_folder
 from ..data.training_file import DataSource, row_slice, without_slice
 from ..hooks.host import check_evaluations, check_tracker, refuse_ignored
-from ..hooks.rewards import check_own_tasks
 from ..system.errors import MemAgentError
 from ..system.plugins import shell_words
 from ..system.server_url import is_loopback
@@ -73,7 +72,6 @@ def _check_data(config: Config) -> None:
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
     source = DataSource(without_slice(config.train_data), config.seed)
-    check_own_tasks(source, config)
     rows = len(range(len(source))[row_slice(config.train_data)])
     if rows < config.rollout_batch_size:
         raise ConfigError(f"{config.train_data}: {rows} rows, a rollout takes ROLLOUT_BATCH_SIZE="

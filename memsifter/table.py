@@ -124,10 +124,6 @@ def by_order(row: Row, order: Sequence[int]) -> dict[str, float]:
     return {"failed": 0.0, **found, "MRR@10": reciprocal_rank(order, gold, 10)}
 
 
-def by_similarity(row: Row) -> dict[str, float]:
-    return by_order(row, by_score(row["similarities"]))
-
-
 def by_words(row: Row) -> dict[str, float]:
     return by_order(row, bm25_order(question_of(row, BM25)))
 
@@ -182,7 +178,8 @@ class Run(NamedTuple):
 
 def find_runs(results: Path) -> list[Run]:
     """Of all files below a folder, by data set: embedding models, BM25, rankers, then answers by chat model."""
-    embedded = [Run(RETRIEVAL, *file, by_similarity) for file in stage_files(results, EMBED)]
+    embedded = [Run(RETRIEVAL, *file, lambda row: by_order(row, by_score(row["similarities"])))
+                for file in stage_files(results, EMBED)]
     ranked = [Run(RETRIEVAL, *file, by_model) for file in stage_files(results, RANKING)]
     first = {run.data: run for run in reversed(embedded + ranked)}.values()
     words = [run._replace(method=BM25, score=by_words) for run in first]

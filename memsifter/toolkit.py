@@ -141,12 +141,6 @@ class Sifter(AbstractContextManager["Sifter"]):
         self._vectors.values([history.embedded_text(session)])
         return session.id
 
-    async def add_session_async(
-        self, turns: Iterable[Turn | Mapping[str, str]], date: str = "", id: str | None = None
-    ) -> str:
-        """As ``add_session``, which embeds, in another thread."""
-        return await asyncio.to_thread(self.add_session, turns, date, id)
-
     def rank(self, question: str, k: int = 10, *, date: str = "") -> list[Ranked]:
         """The ``k`` best sessions, best first; ``date`` is when the question is asked."""
         return asyncio.run(self._alone(self.rank_async(question, k, date=date)))

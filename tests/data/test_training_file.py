@@ -51,7 +51,6 @@ def test_a_row_of_parquet_is_that_of_json_lines_and_read_afresh(tmp_path):
     both = [*rows("a"), *rows("b", task="gsm8k", gold=[1, 2])]
     read, lines = (DataSource(write(tmp_path / name, *both), 1, shuffle=False) for name in ("t.parquet", "t.jsonl"))
     assert [read.row(k) for k in (0, 1)] == [lines.row(k) for k in (0, 1)]
-    assert read.own_tasks == lines.own_tasks == {"gsm8k": 2}
     lines.row(0).metadata.clear()
     assert lines.row(0) == TrainingRow("a", "a", {"context": "ca"})
 
@@ -63,7 +62,7 @@ def test_shards_are_one_set_of_rows_in_the_order_of_their_numbers_or_of_a_list(t
     write(tmp_path / "test.parquet", *rows("x"))
     for data in (tmp_path, tmp_path / "train_*.parquet"):
         source = DataSource(data, 1, shuffle=False)
-        assert prompts(source, 62) == f"{printable[:60]}x{printable[0]}" and source.own_tasks == {"gsm8k": 61}
+        assert prompts(source, 62) == f"{printable[:60]}x{printable[0]}"
         assert data_bytes(data) == nine.stat().st_size + ten.stat().st_size
     for text in (json.dumps([str(ten), str(nine)]), str([str(ten), str(nine)])):
         assert prompts(DataSource(text, 1, shuffle=False), 12) == f"{printable[50:60]}x{printable[0]}"

@@ -97,7 +97,7 @@ def test_killed_while_sessions_are_added_it_has_those_that_were(opened, monkeypa
 def test_inside_an_event_loop_and_outside(opened):
     """By a ranker that is not there, so by similarity."""
     async def both():
-        await sifter.add_session_async([Turn("user", TALKS[1])])
+        await asyncio.to_thread(sifter.add_session, [Turn("user", TALKS[1])])
         return await asyncio.gather(sifter.answer_async("Where?"), sifter.answer_async("Where have I moved to?"))
 
     gone = ChatSettings(url="http://127.0.0.1:9", model="served", retries=0)

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mem_agent.config import Config
-from mem_agent.serving import control, fleet, serve_engines, servers
+from mem_agent.serving import control, fleet, servers
 from mem_agent.serving.fleet import Fleet
 from mem_agent.system.processes import FleetError
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
@@ -170,10 +170,10 @@ async def test_what_an_engine_dies_of_is_the_error_of_its_start(stubs, model, op
 
 
 def test_a_bad_model_folder_or_port_is_one_line(model, tmp_path, capsys):
-    assert serve_engines.main(["--model", str(tmp_path)]) == 2
+    assert fleet.main(["--model", str(tmp_path)]) == 2
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert serve_engines.main(["--model", str(model), "--port", str(port)]) == 2
+        assert fleet.main(["--model", str(model), "--port", str(port)]) == 2
     first, *_, last = capsys.readouterr().err.splitlines()
     assert "no config.json" in first and f"port {port} " in last
 
