@@ -6,8 +6,9 @@ new agent of the pack is one file here and one line in this table; docs/extendin
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import cycle
 from string import ascii_lowercase
 from typing import Any
@@ -70,8 +71,16 @@ def build_agent(config: Config, vocabulary: Vocabulary, chat_template_kwargs: Ma
     Raises:
         ConfigError: ``AGENT`` is unknown, or its prompts do not fit the model's chat template.
     """
+    if not vocabulary.tokenizer.chat_template:
+        _tell_bare_prompts(vocabulary.tokenizer.name_or_path)
     frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, chat_template_kwargs)
     return agent_class(config)(config, vocabulary, check_agent(config), frame)
+
+
+@cache
+def _tell_bare_prompts(model: str) -> None:
+    """Once for each model of a process."""
+    logging.getLogger(__name__).warning("%s has no chat template: prompts are bare texts, as for a base model", model)
 
 
 def longest_turn(config: Config, vocabulary: Vocabulary) -> int:
