@@ -92,16 +92,6 @@ def template(text):
     return compile_template(text, chat_frame(VOCABULARY.tokenizer, False, {}), VOCABULARY)
 
 
-def test_a_filled_prompt_decodes_to_the_rendered_chat():
-    encode = VOCABULARY.encode_text
-    values = {"problem": encode("who?"), "section": encode("Anna is red"), "memory": encode("Ben")}
-    ids = template("P {problem} S {section} M {memory} {braces} \\boxed{}").fill(values)
-    assert VOCABULARY.tokenizer.decode(ids) == (
-        "<|im_start|>user\nP who? S Anna is red M Ben {braces} \\boxed{}<|im_end|>\n"
-        "<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    )
-
-
 @pytest.mark.parametrize("layout,order,shared", [("section_first", "psm", 54), ("memory_first", "pms", 4)])
 def test_a_request_says_where_its_section_is_and_what_siblings_share(layout, order, shared):
     compiled, values = template(load_prompts(layout)["memory"]), {"problem": [5] * 4, "section": [6] * 50}

@@ -146,7 +146,7 @@ REPLIES = [
     ("", 2, None, ()), ("2,0,1</ranking>", 3, None, ()), ("<ranking>2,0,1", 3, None, (2, 0, 1)),
     ("<ranking>1,0</ranking>, no: <ranking>0,1</ranking>", 2, (0, 1), (0, 1)),  # the last block counts
     ("<ranking></ranking>", 2, None, ()), ("<ranking>1,two,0</ranking>", 2, None, (1, 0)),
-    ("<ranking>-1,0</ranking>", 2, None, (0,)), ("<ranking>1.5, 0.</ranking>", 2, None, (0,)),
+    ("<ranking>1.5, 0.</ranking>", 2, None, (0,)),
     ("<ranking>[1] > [0]</ranking>", 2, None, (1, 0)), ("<ranking>会话1，会话0</ranking>", 2, None, (1, 0)),
     ("<ranking>2,0</ranking>", 2, None, (0,)), (f"<ranking>{'9' * 5000}</ranking>", 2, None, ()),
     ("<ranking>0,1,0</ranking>", 2, None, (0, 1)), ("<ranking>1</ranking>", 2, None, (1,)),
