@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mem_agent.data.questions import PoolQuestion
-from mem_agent.data.rows import DataError
 from mem_agent.data.ruler import sample as samples
 from mem_agent.data.ruler import tasks
 from mem_agent.data.ruler.sample import Corpus, Essay, Haystack, Wording, shortest_allowed
@@ -149,13 +148,10 @@ def test_files_become_documents_and_questions(tmp_path, read, content, documents
     path = tmp_path / "raw.json"
     path.write_text(json.dumps(content))
     assert read(path, Random(0)) == Corpus("raw.json", documents, (PoolQuestion("", *question),))
-    path.write_text('[{"data": 1}]')
-    with pytest.raises(DataError, match=r"raw\.json"):
-        read(path, Random(0))
 
 
 # --- length, filler and wording --------------------------------------------------------------------------------------
-def test_a_wording_file_replaces_some_texts_and_a_bad_one_is_named(tmp_path):
+def test_a_wording_file_replaces_some_texts(tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text('needle: "{key}, {key}: {value}"\nqa_prefix: ""\nniah_many_document: "{kinds} {{x}} {document}."')
     wording = samples.load_wording(path)
@@ -163,7 +159,3 @@ def test_a_wording_file_replaces_some_texts_and_a_bad_one_is_named(tmp_path):
     assert wording.texts["niah_one"] == samples.TEXTS["niah_one"] and wording.texts["qa_prefix"] == ""
     assert wording.around("niah_many", "uuid") == ("uuids {x} ", ".") and wording.around("vt", "") == ("", "")
     assert wording.name.startswith("own.yaml sha256:")
-    for content, told in (("needles: a", "needles"), ("- a", "own.yaml")):
-        path.write_text(content)
-        with pytest.raises(samples.RulerError, match=told):
-            samples.load_wording(path)

@@ -7,7 +7,6 @@ from mem_agent.rewards.answers import (
     behind_one_box,
     form_shares,
     in_form,
-    kind_of,
     last_boxed,
     published_boxed,
     reasoning_of,
@@ -47,11 +46,6 @@ def test_what_is_said_to_be_the_answer():
         "the answer is <｜Assistant｜> Rome.<｜end▁of▁sentence｜>\n": "Rome",
     }
     assert {reply: the_answer_is(reply) for reply in said} == said
-
-
-def test_kinds_of_answers():
-    kinds = {"No.": "choice", "1,984": "number", "twenty one": "number", "UK": "number", "Nora": "open"}
-    assert {answer: kind_of(answer) for answer in kinds} == kinds
 
 
 # response, golds, reward under answer, reward under published (the first were verified on MemAgent's code)

@@ -49,10 +49,7 @@ WORDS = [
     ("the answer is 7", "7", 0, 0.5),  # words answer is 7: precision 1/3, recall 1
     ("1,000 dollars", "$1000 dollars.", 1, 1),
     ("3.5", "35", 0, 0),
-    (".5", "5", 0, 0),
     ("−5", "-5", 1, 1),
-    ("a", "A", 1, 1),  # nothing else is left
-    ("", "Mumbai", 0, 0),
     ("no", "Likely no", 0, 2 / 3),  # a word like others
     ("dog dog cat", "dog cat", 0, 0.8),  # 2 shared, 3 + 2 words: a set would give 1
     # Chinese: jieba's words
