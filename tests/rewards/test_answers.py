@@ -1,17 +1,8 @@
-"""Answers in replies: boxes, "the answer is", kinds of answers, the training reward, and forms of a reply."""
+"""Answers in replies: boxes, "the answer is", the training reward, and forms of a reply."""
 
 import pytest
 
-from mem_agent.rewards.answers import (
-    answer_place,
-    behind_one_box,
-    form_shares,
-    in_form,
-    last_boxed,
-    published_boxed,
-    reasoning_of,
-    the_answer_is,
-)
+from mem_agent.rewards.answers import behind_one_box, form_shares, in_form, last_boxed, published_boxed, the_answer_is
 from mem_agent.tasks.qa import boxed_exact_match
 
 # text, last_boxed, published_boxed
@@ -90,7 +81,6 @@ FORMS = [
     ("reasoning", f"{GOOD} " + "x" * 10_000, 1, 0, 1, 0),
     ("reasoning", GOOD.removesuffix("\n</answer>"), 1, 0, 0, 0.75),
     ("reasoning", f"Well. {GOOD}", 1, 0, 0, 1),
-    ("reasoning", "18", 0, 0, 0, 0),
     ("boxed", "9 * 2\nso $\\boxed{18}$.", 1, 1, 1),
     ("boxed", "so \\[\\boxed{\\frac{1}{2}}\\]", 0, 1, 1),
     ("boxed", "\\boxed{9}, \\boxed{18}", 1, 0, 1),
@@ -104,11 +94,3 @@ def test_parts_of_a_form(form, reply, shares):
     given = form_shares(form, reply)
     assert given == pytest.approx(dict(zip([name for name in PARTS if name in given], shares, strict=False)))
     assert ("tags" in given) == (form == "reasoning")
-
-
-@pytest.mark.parametrize(("reply", "answer", "reasoning"), [
-    (GOOD, "18", "first 9\n\nthen 18"), ("so \\boxed{18}.", "18", "so"), ("#### 1\n#### 18\n", "18", "#### 1"),
-    ("<answer>9</answer> no <answer> 18", "18", "<answer>9</answer> no"), ("so 18", None, "so 18"),
-])
-def test_where_an_answer_is_and_what_led_to_it(reply, answer, reasoning):
-    assert answer_place(reply) == answer and reasoning_of(reply) == reasoning
