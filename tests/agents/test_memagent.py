@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mem_agent.agents import AGENTS, longest_turn
 from mem_agent.agents.records import FailureKind, Outcome, StopReason, TurnFailed
@@ -105,12 +103,10 @@ def bound(agent, args):
     return longest_turn(Config(**sizes, mem_max_memory=32, mem_max_final=16, agent=agent, agent_args=args), VOCABULARY)
 
 
-@given(st.sampled_from(sorted(AGENTS)), st.lists(st.sampled_from(REPLIES), min_size=1, max_size=12),
-       st.integers(1, 10), st.integers(1, 6), st.booleans())
-@settings(max_examples=60)
-def test_no_turn_is_longer(agent, replies, chunks, width, blind):
-    args = [f"width={width}"] * (agent == "parallel") + ["query_blind=1"] * (blind and agent not in ("chat", "single"))
-    assert longest(replies, chunks, agent, " ".join(args)) <= bound(agent, " ".join(args))
+@pytest.mark.parametrize("agent", AGENTS)
+def test_no_turn_is_longer(agent):
+    for start in range(len(REPLIES)):
+        assert longest(REPLIES[start:] + REPLIES[:start], 10, agent, "") <= bound(agent, "")
 
 
 @pytest.mark.parametrize("agent,args", [("memagent", ""), ("memagent", "carry=reply"), ("gated", ""),

@@ -41,10 +41,6 @@ TEMPLATES = {
         "{% endif %}[turn]{{ 'model' if m.role == 'assistant' else m.role }}\n{{ m.content | trim }}[end]\n"
         "{% endfor %}[turn]model{{ '\n' }}",
         "[turn]user\nBe brief.\n\n1+1?[end]\n[turn]model\nIt is 2.[end]\n[turn]user\n2+2?[end]\n[turn]model\n"),
-    # As some early ones: a system message is left out without a word.
-    "deaf": (
-        LOOP + "{% if m.role != 'system' %}{{ m.role }}: {{ m.content }}\n{% endif %}{% endfor %}assistant: ",
-        "user: Be brief.\n\n1+1?\nassistant: It is 2.\nuser: 2+2?\nassistant: "),
     # As Mistral's newer ones: the system message stands before the last user message.
     "late": (
         LOOP + "{% if m.role == 'user' %}[I] {% if loop.last and messages[0].role == 'system' %}"

@@ -19,13 +19,10 @@ GATED = {
     "finish without a memory": (["finish", "finish", "skip"], ["", "", ""], (3, 1, 0, 2, 0)),
     "an empty update overwrites": (["update\na", "update\n \n", "skip"], ["a", "", ""], (3, 1, 0, 0, 1)),
     "plain reading": (["a", "b", ""], ["a", "b", ""], (3, 0, 0, 3, 1)),
-    "text behind skip": (["skip\na", "skip", "skip"], ["skip\na"] * 3, (3, 2, 0, 1, 0)),
-    "several lines": (["update\n\na\n\nskip", "skip", "skip"], ["a\n\nskip"] * 3, (3, 2, 0, 0, 0)),
     "cut in its decision": ([("up", StopReason.LENGTH), "skip", "skip"], ["up"] * 3, (3, 2, 0, 1, 0)),
 }
 PARALLEL = {
     "several are merged": (["a", "b", "c", "abc"], ["", "abc"], (3, 3, 1, 0)),
-    "two of three": (["a", "nothing", "c", "ac"], ["", "ac"], (3, 2, 1, 0)),
     "one needs no merge": (["nothing", "b", "nothing"], ["b"], (2, 1, 0, 0)),
     "none keeps the memory": (["nothing", "Nothing.", "**NOTHING**"], [""], (2, 0, 0, 0)),
     "empty replies are nothing": (["", " \n", "nothing here"], ["nothing here"], (2, 1, 0, 2)),

@@ -88,23 +88,11 @@ def test_a_reply_ends_as_the_chat_template_ends_it(template, expected):
 # --- prompts --------------------------------------------------------------------------------------------------------
 
 
-def template(text):
-    return compile_template(text, chat_frame(VOCABULARY.tokenizer, False, {}), VOCABULARY)
-
-
-def test_a_filled_prompt_decodes_to_the_rendered_chat():
-    encode = VOCABULARY.encode_text
-    values = {"problem": encode("who?"), "section": encode("Anna is red"), "memory": encode("Ben")}
-    ids = template("P {problem} S {section} M {memory} {braces} \\boxed{}").fill(values)
-    assert VOCABULARY.tokenizer.decode(ids) == (
-        "<|im_start|>user\nP who? S Anna is red M Ben {braces} \\boxed{}<|im_end|>\n"
-        "<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    )
-
-
 @pytest.mark.parametrize("layout,order,shared", [("section_first", "psm", 54), ("memory_first", "pms", 4)])
 def test_a_request_says_where_its_section_is_and_what_siblings_share(layout, order, shared):
-    compiled, values = template(load_prompts(layout)["memory"]), {"problem": [5] * 4, "section": [6] * 50}
+    frame = chat_frame(VOCABULARY.tokenizer, False, {})
+    compiled = compile_template(load_prompts(layout)["memory"], frame, VOCABULARY)
+    values = {"problem": [5] * 4, "section": [6] * 50}
     assert "".join(slot[0] for slot in compiled.slots) == order
     request = compiled.request(TurnKind.MEMORY, values | {"memory": [7] * 9}, 8, section=3)
     assert request.told and request.section == Section(3, request.section.start, request.section.start + 50)

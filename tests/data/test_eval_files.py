@@ -47,14 +47,6 @@ def test_numbers_count_the_sorted_paragraphs_of_the_raw_file_which_is_part_of_th
         list(load_questions(root, "12800"))
 
 
-@pytest.mark.parametrize(("wrong", "named"), [
-    ({"context": [4]}, "`context`"), ({"index": 2}, "`index`"), ({"index": 0}, "`index`")])
-def test_numbers_that_fit_no_document_or_question_are_one_line(root, wrong, named):
-    write(root, wrong)
-    with pytest.raises(EvalError, match=rf"eval_12800\.json: entry 0: .*{named}"):
-        list(load_questions(root, "12800"))
-
-
 def test_published_questions_are_rows_of_the_raw_file_in_the_files_order(root, tmp_path):
     published = write(root, {"context": "text"}, {"context": "text", "input": "Who?", "index": 0}, name="eval_50.json")
     assert published_ids(published, root / RAW) == ("b", "a")

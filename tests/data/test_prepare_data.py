@@ -1,9 +1,6 @@
 """The command that writes training data."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +12,6 @@ from mem_agent.prepare_data import main
 from mem_agent.tests.helpers.question_rows import HOTPOTQA, MEMAGENT, MUSIQUE, PLAIN, put, without
 from mem_agent.tests.helpers.raw_hotpotqa import raw_rows
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXT = "Document 1:\nAnn\nAnn is. She was.\n\nDocument 2:\nBob\nBob is."
 
 
@@ -93,17 +89,6 @@ def test_a_failed_run_leaves_earlier_files_alone(tmp_path, out, capsys):
         assert name in capsys.readouterr().err.splitlines()[-1] and files(out.parent) == before
     assert prepare(tmp_path / "good.jsonl", tmp_path / "good.jsonl") == 2 == prepare(tmp_path / "good.jsonl", tmp_path)
     assert len(rows_of(tmp_path / "good.jsonl")) == 1
-
-
-def test_runs_as_a_script_of_a_clone(tmp_path, out):
-    clone, source = tmp_path / "examples" / "mem_agent", put(tmp_path / "in.jsonl", MEMAGENT)
-    clone.parent.mkdir()
-    clone.symlink_to(ROOT)
-    command = [sys.executable, clone / "prepare_data.py", "--input", source, "--output", out]
-    done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stderr, rows_of(out)) == (0, "", [{
-        "prompt": "Who?", "label": "Ann",
-        "metadata": {"ground_truth": ["Ann", "Ann Lee"], "context": "Document 1:\nAnn\nAnn is."}}])
 
 
 def test_a_curriculum_is_a_function_of_the_options_and_trained_on_in_its_order(tmp_path):

@@ -109,13 +109,6 @@ def test_what_cannot_be_used_is_named_or_counted_by_reason(tmp_path, capsys):
         list(read_questions(tmp_path / "a.jsonl"))
 
 
-def test_facts_in_no_gold_paragraph_are_no_evidence(tmp_path):
-    """Of a row that marks its paragraphs itself."""
-    for facts, evidence in ([["Ann", 0], ["Nope", 0]], ()), (["Bob"], ()), (["Ann", "Ann"], (0, 0)):
-        (question,) = loaded(tmp_path, MUSIQUE | {"supporting_facts": facts}).questions
-        assert (question.gold, question.evidence, question.supporting) == ((0,), evidence, ("Ann",))
-
-
 def test_the_distractors_of_squad_are_the_rest_of_the_article(tmp_path):
     rows = [SQUAD | {"id": f"q{n}", "title": title, "context": f"Text {n}."} for n, title in enumerate("AAB")]
     assert [(q.id, q.gold, q.own) for q in loaded(tmp_path, *rows).questions] == [

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.data.rows import BadRow, DataError, open_dataset, open_file
+from mem_agent.data.rows import DataError, open_dataset, open_file
 from mem_agent.tests.helpers.question_rows import SQUAD_FILE
 
 ROWS = [{"question": "Who?", "n": 1}, {"question": "Wo?", "n": 2}]
@@ -43,9 +43,6 @@ def test_a_csv_has_texts_and_lists_where_lists_belong_also_as_pandas_writes_them
         {"question": "Ü?", "answers": "[0, 1)", "context": None},
         {"question": "W?", "answers": ["Paris", "O'Hare"], "context": '["a", "b"]'},
     ]
-    for cell in ("['Paris', Rome]", "['Paris' 'Rome']"):
-        with pytest.raises(BadRow, match="answer"):
-            fields(write(path, f'question,answer\nQ?,"{cell}"\n'))
 
 
 @pytest.mark.parametrize(("name", "text", "good"), [

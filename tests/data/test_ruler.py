@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mem_agent.data.questions import PoolQuestion
-from mem_agent.data.rows import DataError
 from mem_agent.data.ruler import sample as samples
 from mem_agent.data.ruler import tasks
 from mem_agent.data.ruler.sample import Corpus, Essay, Haystack, Wording, shortest_allowed
@@ -117,15 +116,6 @@ def test_common_words_occur_ten_times_as_often(seed, shape):
     assert not set(shown) & {word for _, word in items[:-1]}
 
 
-@given(st.integers(), st.sampled_from([1024, 8192]))
-@settings(max_examples=10)
-def test_frequent_words_are_the_ranks_after_the_dots(seed, budget):
-    sample = make("fwe", seed, budget)
-    (dots, most), *ranked = Counter(sample.context.split()).most_common(5)
-    assert dots == "..." and [most, *(number for _, number in ranked)] == sample.extra["frequencies"]
-    assert [word for word, _ in ranked[:3]] == list(sample.answers) and ranked[2][1] > ranked[3][1]
-
-
 def test_zeta_counts():
     # 100 * 6 / pi² = 60.79; over 4, 9, 16, 25, 36, 49, 64: 15.2, 6.8, 3.8, 2.4, 1.7, 1.2, 0.9
     assert tasks.zeta_counts(100) == [60, 15, 6, 3, 2, 1, 1]
@@ -158,28 +148,10 @@ def test_files_become_documents_and_questions(tmp_path, read, content, documents
     path = tmp_path / "raw.json"
     path.write_text(json.dumps(content))
     assert read(path, Random(0)) == Corpus("raw.json", documents, (PoolQuestion("", *question),))
-    path.write_text('[{"data": 1}]')
-    with pytest.raises(DataError, match=r"raw\.json"):
-        read(path, Random(0))
 
 
 # --- length, filler and wording --------------------------------------------------------------------------------------
-@given(budget=st.integers(1, 10**6), start=st.integers(0, 10**6), price=st.floats(0.05, 40), bend=st.floats(0.8, 1.2))
-def test_the_window_is_met_with_few_counts(budget, start, price, bend):
-    """A document of ``size`` steps has start + (size / price) ** bend tokens, unless that is too coarse."""
-    counted = []
-
-    def tokens(document):
-        counted.append(document)
-        return start + int((len(document) / price) ** bend)
-
-    try:
-        assert shortest_allowed(budget) <= samples.fill(range, tokens, budget).tokens <= budget and len(counted) <= 30
-    except samples.LengthError:
-        assert start > budget or shortest_allowed(budget) == budget or price < 1
-
-
-def test_a_wording_file_replaces_some_texts_and_a_bad_one_is_named(tmp_path):
+def test_a_wording_file_replaces_some_texts(tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text('needle: "{key}, {key}: {value}"\nqa_prefix: ""\nniah_many_document: "{kinds} {{x}} {document}."')
     wording = samples.load_wording(path)
@@ -187,7 +159,3 @@ def test_a_wording_file_replaces_some_texts_and_a_bad_one_is_named(tmp_path):
     assert wording.texts["niah_one"] == samples.TEXTS["niah_one"] and wording.texts["qa_prefix"] == ""
     assert wording.around("niah_many", "uuid") == ("uuids {x} ", ".") and wording.around("vt", "") == ("", "")
     assert wording.name.startswith("own.yaml sha256:")
-    for content, told in (("needles: a", "needles"), ("- a", "own.yaml")):
-        path.write_text(content)
-        with pytest.raises(samples.RulerError, match=told):
-            samples.load_wording(path)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mem_agent.config import Config
-from mem_agent.data.document_store import DocumentStore, DocumentWriter, MissingDocument, document_id, store_folder
+from mem_agent.data.document_store import DocumentStore, DocumentWriter, MissingDocument, document_id
 from mem_agent.data.rows import DataError
 from mem_agent.data.training_file import DataSource, TrainingRow, data_bytes, is_curriculum, training_files
 from mem_agent.tests.helpers.question_rows import put
@@ -82,13 +82,6 @@ def test_what_cannot_be_read_is_named(tmp_path, name, content, said):
 
 # --- long documents --------------------------------------------------------------------------------------------------
 TEXTS = ["test", "Zürich\r\nümlaut", "long " * 10_000, "\u2028 \x00 𝒙"]
-
-
-def test_folder_belongs_to_the_training_file():
-    for data in ("a/train.jsonl", "a/train.jsonl@[-5:]"):
-        assert str(store_folder(data)) == "a/train.jsonl.docs"
-    for data in ("a/train_*.parquet", "a/train_0.parquet", '["a/train_0.parquet"]'):
-        assert str(store_folder(data)) == "a/parquet.docs"
 
 
 def test_a_document_is_stored_once_as_a_file_named_by_the_start_of_its_sha256(tmp_path):

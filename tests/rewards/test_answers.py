@@ -1,18 +1,8 @@
-"""Answers in replies: boxes, "the answer is", kinds of answers, the training reward, and forms of a reply."""
+"""Answers in replies: boxes, "the answer is", the training reward, and forms of a reply."""
 
 import pytest
 
-from mem_agent.rewards.answers import (
-    answer_place,
-    behind_one_box,
-    form_shares,
-    in_form,
-    kind_of,
-    last_boxed,
-    published_boxed,
-    reasoning_of,
-    the_answer_is,
-)
+from mem_agent.rewards.answers import behind_one_box, form_shares, in_form, last_boxed, published_boxed, the_answer_is
 from mem_agent.tasks.qa import boxed_exact_match
 
 # text, last_boxed, published_boxed
@@ -47,11 +37,6 @@ def test_what_is_said_to_be_the_answer():
         "the answer is <｜Assistant｜> Rome.<｜end▁of▁sentence｜>\n": "Rome",
     }
     assert {reply: the_answer_is(reply) for reply in said} == said
-
-
-def test_kinds_of_answers():
-    kinds = {"No.": "choice", "1,984": "number", "twenty one": "number", "UK": "number", "Nora": "open"}
-    assert {answer: kind_of(answer) for answer in kinds} == kinds
 
 
 # response, golds, reward under answer, reward under published (the first were verified on MemAgent's code)
@@ -96,7 +81,6 @@ FORMS = [
     ("reasoning", f"{GOOD} " + "x" * 10_000, 1, 0, 1, 0),
     ("reasoning", GOOD.removesuffix("\n</answer>"), 1, 0, 0, 0.75),
     ("reasoning", f"Well. {GOOD}", 1, 0, 0, 1),
-    ("reasoning", "18", 0, 0, 0, 0),
     ("boxed", "9 * 2\nso $\\boxed{18}$.", 1, 1, 1),
     ("boxed", "so \\[\\boxed{\\frac{1}{2}}\\]", 0, 1, 1),
     ("boxed", "\\boxed{9}, \\boxed{18}", 1, 0, 1),
@@ -110,11 +94,3 @@ def test_parts_of_a_form(form, reply, shares):
     given = form_shares(form, reply)
     assert given == pytest.approx(dict(zip([name for name in PARTS if name in given], shares, strict=False)))
     assert ("tags" in given) == (form == "reasoning")
-
-
-@pytest.mark.parametrize(("reply", "answer", "reasoning"), [
-    (GOOD, "18", "first 9\n\nthen 18"), ("so \\boxed{18}.", "18", "so"), ("#### 1\n#### 18\n", "18", "#### 1"),
-    ("<answer>9</answer> no <answer> 18", "18", "<answer>9</answer> no"), ("so 18", None, "so 18"),
-])
-def test_where_an_answer_is_and_what_led_to_it(reply, answer, reasoning):
-    assert answer_place(reply) == answer and reasoning_of(reply) == reasoning

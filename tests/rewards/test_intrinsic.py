@@ -20,7 +20,6 @@ from mem_agent.rewards.intrinsic.memory import (
     chosen_lines,
     entropy,
     lines_apart,
-    scaled,
 )
 from mem_agent.rewards.reward import Answered
 from mem_agent.system.errors import ConfigError
@@ -145,11 +144,6 @@ def test_a_store_is_first_in_first_out_on_both_levels_also_when_restored():
         assert one.nearest(b, keys[0], 2)[:, 0].tolist() == [2, 3, 4]  # a stored question comes first
         one.add(c, keys[2], np.full((1, 3), 5))
         assert list(one.held) == [b, c] and one.nearest(a, keys[0], 9)[:, 0].tolist() == [2, 5]
-
-
-def test_a_raw_value_is_scaled_by_the_window_and_cut():
-    raws = [scaled(0.5, []), scaled(0.9, [0.4, 0.4 + 1e-7]), scaled(0.3, [0.2, 0.6, 0.3]), scaled(0.7, [0.2, 0.6])]
-    assert raws == pytest.approx([0.0, 0.0, 0.25, 1.0], abs=1e-6)
 
 
 def test_texts_are_apart_by_letters_and_by_lines():

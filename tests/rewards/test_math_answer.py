@@ -37,19 +37,15 @@ CASES = [
     (tag("18.001"), "18", 0, 0, 1, 0),
     (tag("18.01"), "18", 0, 0, 0, 0),
     # Boxes, and GSM8K's own mark.
-    (box("\\$18"), "18", 1, 1, 1, 0),
     ("so \\boxed{18", "18", 0, 0, 1, 0),
     ("9 * 2 = 18\n#### 18", "18", 1, 1, 1, 0),
     # No place for an answer.
     ("18", "18", 1, 1, 1, 1),
     ("The answer is 18. Not 20.", "18", 1, 0, 1, 0),
     ("", "18", 0, 0, 0, 0),
-    (tag("18"), "", 0, 0, 0, 0),
     # LaTeX.
     (tag("0.5"), "\\frac{1}{2}", 1, 1, 1, 0),
-    (tag("\\frac{2}{4}"), "\\frac{1}{2}", 1, 0, 1, 0),
     (box("2\\sqrt{2}"), "$\\sqrt{8}$", 1, 1, 1, 0),
-    (tag("2.8284"), "\\sqrt{8}", 0, 0, 1, 0),
     (tag("x^2 + 2x + 1"), "(x+1)^2", 1, 1, 1, 0),
     # Of several formulas the published ways take one, strict the first and loose the last.
     (tag("$x+1$ $x+2$"), "x+1", 1, 0, 0, 0),
@@ -103,10 +99,3 @@ def test_ways_to_write_a_number():
         assert [read_number(text) for text in texts] == [Number(Fraction(value))] * len(texts)
     assert not any(map(read_number, NO_NUMBERS))
     assert {text: (found := number_and_unit(text)) and found.value for text in UNITS} == UNITS
-
-
-@pytest.mark.parametrize("text", ["50%", "50\\%", "50 %", "$50\\%$"])
-def test_a_percentage_is_its_number_and_its_hundredth(text):
-    number = read_number(text)
-    for other, same in ((50, True), ("1/2", True), (5000, False), (5, False)):
-        assert number.same_as(Number(Fraction(other))) is same is Number(Fraction(other)).same_as(number)

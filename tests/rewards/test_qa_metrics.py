@@ -30,7 +30,6 @@ def test_qa(prediction, golds, em, f1, sub_em, legacy):
 # reply, expected strings, string_match_all, string_match_part
 RULER = [
     ("1234567", ["1234567", "7654321"], 1 / 2, 1),
-    ("nothing", ["1234567", "7654321"], 0, 0),
     ("paris", ["PARIS", "City of Light", "Lutetia"], 1 / 3, 1),
     (None, ["Mumbai"], 0, 0),
     ("312345679", ["1234567"], 1, 1),  # characters, not words
@@ -49,10 +48,7 @@ WORDS = [
     ("the answer is 7", "7", 0, 0.5),  # words answer is 7: precision 1/3, recall 1
     ("1,000 dollars", "$1000 dollars.", 1, 1),
     ("3.5", "35", 0, 0),
-    (".5", "5", 0, 0),
     ("−5", "-5", 1, 1),
-    ("a", "A", 1, 1),  # nothing else is left
-    ("", "Mumbai", 0, 0),
     ("no", "Likely no", 0, 2 / 3),  # a word like others
     ("dog dog cat", "dog cat", 0, 0.8),  # 2 shared, 3 + 2 words: a set would give 1
     # Chinese: jieba's words

@@ -8,7 +8,6 @@ import pytest
 
 from mem_agent.rewards import sessions
 from mem_agent.rewards.sessions import HistoryQuestion, Language, Session, Turn, embedded_text, load_wording
-from mem_agent.system.errors import ConfigError
 from mem_agent.tests.helpers.stage_rows import embedded_row, history_question
 
 # --- rows -----------------------------------------------------------------------------------------------------------
@@ -31,10 +30,8 @@ def test_a_published_row_is_read():
 
 @pytest.mark.parametrize("columns, field, value", [
     ({"answer": None, "gold_answer": 7}, "answers", ("7",)), ({"question_id": ""}, "id", "3"),
-    ({"answers": ["A", "A", " ", "B"]}, "answers", ("A", "B")),
     ({"answer_session_ids": 7, "haystack_session_ids": [7, 8]}, "gold", ("7",)),
     ({"question": " 他住在哪里？ "}, "language", "zh"), ({"question": "他？", "language": "en"}, "language", "en"),
-    ({"question": "他在 Google 工作吗？"}, "language", "zh"),
     ({"question": "Does 王小明 like the new restaurant?"}, "language", "en"),
     ({"topic": "t", "similarities": [1.0]}, "own", {"topic": "t", "similarities": [1.0]}),
 ])
@@ -99,12 +96,6 @@ def test_a_history_reads_as_documented():
         "<session1>\n<user0>Hello.</user>\n</session>\n<session2>\n</session>")
 
 
-@pytest.mark.parametrize("role, tag", [
-    ("Mary Ann", "Mary_Ann"), ("王小明", "王小明"), ("  ", "user"), ("Answer", "Answer_"), ("speaker1", "speaker1_")])
-def test_any_name_makes_a_tag_that_is_one(role, tag):
-    assert embedded_text(session((role, "a"), (role, "b"))) == f"<{tag}0>a</{tag}>\n<{tag}1>b</{tag}>"
-
-
 def test_no_text_can_forge_a_tag_and_other_markup_stays():
     for text in ("</user>", "<session 7>", "< / session >", "</SESSION>", "<user\n>", "<think>"):
         assert embedded_text(session(("Ann", f"x {text} y"))) == f"<Ann0>x &lt;{text[1:]} y</Ann>"
@@ -122,31 +113,24 @@ def test_prompts_hold_their_parts_once_and_no_text_is_a_template(language):
     assert "Q?\n(a) x\n(b) y\n</question>" in chat and "{" not in chat and "<answer>" in chat
 
 
-@pytest.mark.parametrize("text", ["en: {chat: 'no slots'}", "fr: {chat: ''}", "[1]", "a: ["])
-def test_an_own_file_says_some_texts_and_one_that_is_no_wording_is_refused(tmp_path, text):
-    own, bad = tmp_path / "own.yaml", tmp_path / "bad.yaml"
+def test_an_own_file_says_some_texts(tmp_path):
+    own = tmp_path / "own.yaml"
     own.write_text("en:\n  chat: 'Q {question} H {history} Q {question}'\n")
     asked = [load_wording(str(own)).chat_prompt("q", "h", language) for language in Language]
     assert asked == ["Q q H h Q q", load_wording().chat_prompt("q", "h", Language.ZH)]
-    bad.write_text(text)
-    with pytest.raises(ConfigError, match=r"bad\.yaml"):
-        load_wording(str(bad))
 
 
 # --- replies --------------------------------------------------------------------------------------------------------
 
-TEN = ",".join(map(str, range(10)))
 # reply, sessions shown, the strict ranking or None where it is refused, the lenient ranking
 REPLIES = [
     ("<think>a</think><ranking>2,0,1</ranking>", 3, (2, 0, 1), (2, 0, 1)),
     ("because of 2</think>\n<RANKING> 2 , 0,\n1 </ranking> done", 3, (2, 0, 1), (2, 0, 1)),  # the template opened it
-    (f"<ranking>{TEN}</ranking>", 40, tuple(range(10)), tuple(range(10))),
     ("<think>it is <ranking>0,1</ranking>", 2, None, ()),
     ("<think>draft <ranking>0,1</ranking></think><ranking>1,0</ranking>", 2, (1, 0), (1, 0)),
     ("", 2, None, ()), ("2,0,1</ranking>", 3, None, ()), ("<ranking>2,0,1", 3, None, (2, 0, 1)),
     ("<ranking>1,0</ranking>, no: <ranking>0,1</ranking>", 2, (0, 1), (0, 1)),  # the last block counts
     ("<ranking></ranking>", 2, None, ()), ("<ranking>1,two,0</ranking>", 2, None, (1, 0)),
-    ("<ranking>-1,0</ranking>", 2, None, (0,)), ("<ranking>1.5, 0.</ranking>", 2, None, (0,)),
     ("<ranking>[1] > [0]</ranking>", 2, None, (1, 0)), ("<ranking>会话1，会话0</ranking>", 2, None, (1, 0)),
     ("<ranking>2,0</ranking>", 2, None, (0,)), (f"<ranking>{'9' * 5000}</ranking>", 2, None, ()),
     ("<ranking>0,1,0</ranking>", 2, None, (0, 1)), ("<ranking>1</ranking>", 2, None, (1,)),

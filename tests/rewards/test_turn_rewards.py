@@ -47,10 +47,6 @@ def test_a_turn(before, after, recalled, prompt, gain, bonus):
     assert turn == {"format": 1.0, "gain": gain, "recall": bonus}
 
 
-def test_a_prompt_that_cannot_matter_is_not_decoded():
-    assert memory_turn(recalled="nothing", prompt=lambda: 1 / 0)["recall"] == 0.0
-
-
 def test_turns_stay_in_order_and_the_final_one_needs_its_box():
     steps = [Step(True, "", "Ann"), Step(False, "Ann", "Ann Lee")]
     turns = [{"format": 1.0, "gain": 1 / 2, "recall": 0.0}, {"format": 0.0, "gain": 1 / 2, "recall": 0.0}]

@@ -28,14 +28,6 @@ def test_parts_of_a_right_and_of_a_wrong_reply():
     assert earned(GOOD, "integer=0 strict_format=0 soft_format=0 tags=0") == {"correct": 1.0}
 
 
-def test_every_mode_is_measured_and_one_of_them_trained():
-    right, eggs = {"strict": 1.0, "medium": 0.0, "loose": 1.0, "exact": 0.0}, GOOD.replace("18\n</a", "18 eggs\n</a")
-    assert measured(load_task("gsm8k"), eggs) == right | {"format": 1.0}
-    for mode, worth in right.items():
-        assert earned(eggs, f"mode={mode}")["correct"] == worth
-    assert measured(load_task("gsm8k", "form=boxed"), "\\boxed{18}")["format"] == 1.0
-
-
 # Golds as GSM8K writes them, with what trips readers: a number behind "answer", currency, percent, calculator marks.
 @pytest.mark.parametrize(("reasoning", "gold"), [
     ("$36 * 30 = $<<36*30=1080>>1080.", "1,080"), ("As the answer in percent: 50 / 200 * 100% = 25%", "25"),

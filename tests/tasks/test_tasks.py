@@ -10,7 +10,6 @@ from mem_agent import rollout
 from mem_agent.config import Config, ConfigError
 from mem_agent.hooks.rewards import check_plugins
 from mem_agent.hooks.sample import Record, Sample
-from mem_agent.system.errors import MemAgentError
 from mem_agent.tasks import TASKS, TaskRow, load_task
 from mem_agent.tests.helpers.samples import trajectory, turns_of
 
@@ -64,26 +63,10 @@ def test_a_valid_ranking_is_worth_its_ndcg_and_the_last_one_counts():
         assert task.reward(reply, ROW) == {"ranking": pytest.approx(NDCG)} and not task.malformed(reply, ROW)
         assert {name: measured(task, reply, ROW)[name] for name in expected} == pytest.approx(expected)
     assert task.reward(WORST, ROW) == {"ranking": 0.0}  # every valid ranking is worth more than any other reply
-    broken = measured(task, "<ranking>0, 7, 7, 99", ROW)  # of what can be used
-    assert (broken["valid"], broken["mrr"], broken["recall@5"]) == (0.0, 0.5, 0.5)
-
-
-@pytest.mark.parametrize("reply", [
-    "", "7,0,3", "<ranking>7,0</ranking>", VALID.replace("9", "12"), VALID.replace("9", "-1"), VALID.replace("9", "7"),
-    VALID.replace("9", "nine"), VALID.removesuffix("</ranking>"), f"{VALID} or <ranking>1",
-])
-def test_any_other_reply_costs_and_is_charged_as_malformed(reply):
-    task = load_task("rank_sessions")
-    assert task.reward(reply, ROW) == {"format": -1.0} and task.malformed(reply, ROW)
-
-
-@pytest.mark.parametrize(("name", "metadata"), [
-    ("rank_sessions", {"shown": 0, "gold": [1]}), ("rank_sessions", {"shown": 12, "gold": [12]}),
-    ("countdown", {"numbers": [3]}), ("countdown", {"target": 3}),
-])
-def test_a_row_that_asks_nothing_is_named(name, metadata):
-    with pytest.raises(MemAgentError, match=name):
-        load_task(name).reward(VALID, TaskRow("q?", (), metadata))
+    broken = "<ranking>0, 7, 7, 99"
+    assert task.reward(broken, ROW) == {"format": -1.0} and task.malformed(broken, ROW)
+    found = measured(task, broken, ROW)  # of what can be used
+    assert (found["valid"], found["mrr"], found["recall@5"]) == (0.0, 0.5, 0.5)
 
 
 # --- a user's --------------------------------------------------------------------------------------------------------
