@@ -4,7 +4,6 @@ import json
 import math
 import os
 import sys
-import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -18,7 +17,6 @@ from mem_agent.config import Config, ConfigError, load_yaml
 from mem_agent.serving.servers import engine_options
 from mem_agent.system.errors import MemAgentError
 from mem_agent.system.processes import ChildProcess, ProcessError
-from mem_agent.system.server_url import free_ports
 from mem_agent.tests.faults.drill import drill, scene
 from mem_agent.tests.faults.drill import settings as pocket_settings
 from mem_agent.tests.helpers.fake_host import make_model
@@ -26,7 +24,7 @@ from mem_agent.training import ranks
 from mem_agent.training.log import read_metrics
 from mem_agent.training.ranks import with_train_procs
 from mem_agent.training.resume import Rollout
-from mem_agent.training.train import checked, learn, main, pocket_profile
+from mem_agent.training.train import checked, learn, main
 
 POCKET = Path(__file__).parents[2] / "pocket" / "start"
 ROW = {"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}
@@ -43,8 +41,6 @@ def settings(tmp_path, **env):
 @pytest.mark.parametrize("env,message", [
     ({"HOST": "slime"}, "HOST=slime"), ({"TRAIN_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl"),
     ({"TRAIN_DATA": "TMP/dev.jsonl"}, "dev.jsonl, line 1: metadata.task"), ({"FULLY_ASYNC": "1"}, "FULLY_ASYNC"),
-    ({"EVAL_DATA": "TMP/train.jsonl@[9:]", "EVAL_INTERVAL": "5"}, "EVAL_DATA"),
-    ({"LORA_RANK": "16", "TP": "2", "TRAIN_PROCS": "2"}, "LORA_RANK=16"),
     ({"HF_CKPT": "/nowhere"}, "HF_CKPT='/nowhere'"), ({"MEM_CHUNK_TOKENS": "50000"}, "MEM_CHUNK_TOKENS=50000"),
 ])
 def test_settings_that_nothing_could_come_of_are_refused(tmp_path, env, message):
@@ -122,18 +118,6 @@ def test_a_run_that_goes_on_leaves_its_settings_as_they_were_resolved(tmp_path, 
         monkeypatch.delenv(name)
     monkeypatch.chdir("/")
     assert main(["--check", "--config", str(save / "mem_agent.yaml")]) == 0
-
-
-def test_the_pockets_chat_model_answers_while_the_run_lasts(monkeypatch):
-    port = str(free_ports(1)[0])
-    monkeypatch.setenv("POCKET_CHAT_PORT", port)
-    with pocket_profile():
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models") as reply:
-            assert json.load(reply)["data"][0]["id"] == "frozen-chat"
-        with pytest.raises(MemAgentError, match="POCKET_CHAT_PORT"), pocket_profile():
-            pass
-    with pytest.raises(OSError):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models")
 
 
 @pytest.mark.servers

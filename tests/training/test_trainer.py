@@ -16,19 +16,11 @@ from mem_agent.checkpoints import checkpoint
 from mem_agent.checkpoints.folders import TRACKER, CheckpointError
 from mem_agent.system.cli import process_environment
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
-from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows, train
 from mem_agent.tests.training.test_loss import golden
 from mem_agent.training.ranks import MEETING
 from mem_agent.training.rows import TrainRow
 from mem_agent.training.trainer import Trainer
-
-ODD_VOCAB = 513
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    return make_tiny_model(tmp_path_factory.mktemp("model"), vocab=ODD_VOCAB, tied=True, heads=4, kv_heads=2)
 
 
 def plain_log_probs(model: torch.nn.Module, row: TrainRow, temperature: float) -> torch.Tensor:
@@ -137,7 +129,7 @@ def assert_same_steps(found: list[dict[str, float]], expected: list[dict[str, fl
 @pytest.mark.servers
 @pytest.mark.parametrize("tp", [1, 2])
 def test_two_processes_do_what_one_does(model, tmp_path, tp):
-    rows = make_rows(vocab=ODD_VOCAB)
+    rows = make_rows(vocab=513)
     other = Trainer(make_config(model))
     train(other, rows, 2)
     whole = checkpoint.save(tmp_path / "other", 0, other, {"rollout": 0})
