@@ -53,7 +53,6 @@ def main() -> None:
     port, journal, options = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
     if "dies" in options:
         raise ValueError("no room for the KV cache")
-    asyncio.set_event_loop(asyncio.new_event_loop())
     web.run_app(make_app(port, journal, options), host="127.0.0.1", port=port, print=None)
 
 

@@ -79,7 +79,6 @@ ABORTED = Generation([], [], StopReason.ABORT, "v1", 2)
 
 @pytest.mark.parametrize("dialect,answer,expected", [
     (VLLM, vllm_answer([8, 9], finish="abort", logprobs=None), ABORTED),
-    (VLLM, vllm_answer([8], finish={"type": "cancelled"}), ABORTED),
     (SGLANG, sglang_answer([8], finish="abort", output_token_logprobs=None), ABORTED),
     (VLLM, vllm_answer([8], [-1.0], weight_versions=SPANS), Generation([8], [-1.0], StopReason.STOP, "3+4", 2)),
     (SGLANG, sglang_answer([8], [-1.0], weight_versions=SPANS), Generation([8], [-1.0], StopReason.STOP, "3+4", 2)),

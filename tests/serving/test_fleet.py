@@ -97,7 +97,6 @@ async def test_sync_order_on_every_engine_and_nothing_left_after_stop(stubs, mod
         started, folder = groups(running), running._folder
         stored = load_file(folder / "model.safetensors")
         assert sorted(stored) == sorted(TENSORS) and torch.equal(stored["b.weight"], TENSORS["b.weight"])
-        assert [f.name for f in folder.iterdir()] == ["model.safetensors"]
         await running.start_over()
         shutil.rmtree(folder)  # systemd empties /dev/shm where a user's last session ends
         await running.sync_weights(TENSORS, "8")
