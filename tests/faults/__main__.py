@@ -17,41 +17,28 @@ from . import drill as d
 from .faults import DISK_FULL, ENGINE_KILLED, MATRIX, ROUTER_KILLED, Announcement, Moment
 
 BUSY = (Moment.SAMPLING, Moment.EVALUATION)
-FLOORS = np.array([20.0, 4.0])
-"""Growth of MB and of handles below this is none: an arena of the allocator, a pool that opens on demand."""
 
 
-def suite(engines: int, ranks: int) -> None:
+def suite() -> None:
     """Every fault in every moment, one in each rollout, and the faults of an evaluation."""
     chosen = [pair for pair in MATRIX if d.can_mount() or pair[0] is not DISK_FULL]
     strikes = [d.Strike(fault, moment, rollout, 9 if moment in BUSY else 1)
                for rollout, (fault, moment) in enumerate(chosen, start=1)]
-    more = {"NUM_ROLLOUT": len(strikes) + 2, "NUM_ENGINES": engines, "TRAIN_PROCS": ranks}
-    results = []
-    for struck in ([], strikes):
-        with d.scene() as place:
-            d.drill(place, d.settings(place, **more, **d.evaluating(place)), struck)
-            results.append(d.result_of(place))
-    assert results[0] == results[1], "the drilled run differs from the unbroken one"
+    d.drill_like_unbroken(strikes, len(strikes) + 2)
     asked = [fault for fault in d.EVAL_FAULTS if d.can_mount() or fault is not DISK_FULL]
     d.eval_drill(asked)
     print(f"survived: {len(strikes)} faults in a training and {len(asked)} in an evaluation")
 
 
 def soak(rollouts: int, seed: int) -> None:
-    """A run under random faults, one every 10 to 20 rollouts, and whether memory or handles of a process grow.
+    """A run whose engine or router is killed every 15 rollouts, and whether memory or handles of a process grow.
 
-    In the second half only engines and the router are killed, since a trainer that has just started seems to grow. Of
-    each process the medians of the last two quarters of its samples count, one at the first turn of each rollout.
+    The trainer lives on, since one that has just started seems to grow. Of each process the medians of the last two
+    quarters of its samples count, one at the first turn of each rollout.
     """
-    draw, strikes, measured = random.Random(seed), [], defaultdict(list)
-    pairs = [pair for pair in MATRIX if pair[1] is not Moment.EVALUATION and pair[0] is not DISK_FULL]
-    lasting = [pair for pair in pairs if pair[0] in (ENGINE_KILLED, ROUTER_KILLED)]
-    rollout = draw.randint(10, 20)
-    while rollout < rollouts - 20:
-        fault, moment = draw.choice(pairs if rollout < rollouts / 2 else lasting)
-        strikes.append(d.Strike(fault, moment, rollout, draw.randint(1, 24) if moment is Moment.SAMPLING else 1))
-        rollout += draw.randint(10, 20)
+    draw, measured = random.Random(seed), defaultdict(list)
+    pairs = [pair for pair in MATRIX if pair[0] in (ENGINE_KILLED, ROUTER_KILLED) and pair[1] is not Moment.EVALUATION]
+    strikes = [d.Strike(*draw.choice(pairs), rollout) for rollout in range(15, rollouts - 20, 15)]
     with d.scene() as place:
         def measure(told: Announcement) -> None:
             if (told.moment, told.count) == (Moment.SAMPLING, 1):
@@ -65,8 +52,9 @@ def soak(rollouts: int, seed: int) -> None:
                 strikes, watch=measure)
     grows = []
     for process, values in measured.items():
+        # Growth below 20 MB or 4 handles is none: an arena of the allocator, a pool that opens on demand.
         before, after = (np.median(part, axis=0) for part in np.array_split(values, 4)[2:])
-        if len(values) > 200 and (after - before > np.maximum(FLOORS, 0.05 * before)).any():
+        if len(values) > 200 and (after - before > np.maximum([20.0, 4.0], 0.05 * before)).any():
             grows.append(f"{process}: MB and handles grow from {before} to {after}")
     print(f"survived: {len(strikes)} faults in {rollouts} rollouts; {'; '.join(grows) or 'nothing grows'}")
     assert not grows
@@ -75,14 +63,12 @@ def soak(rollouts: int, seed: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m mem_agent.tests.faults", description=__doc__)
     parser.add_argument("command", choices=["suite", "soak"], help="every fault in every moment | a long run")
-    parser.add_argument("--engines", type=int, default=1, help="of the suite; default: %(default)s")
-    parser.add_argument("--ranks", type=int, default=1, help="trainer processes of the suite; default: %(default)s")
     parser.add_argument("--rollouts", type=int, default=4000, help="of the soak; default: %(default)s, some two hours")
     parser.add_argument("--seed", type=int, default=1, help="draws the faults of the soak; default: %(default)s")
     options = parser.parse_args()
     stop_on_signals()
     if options.command == "suite":
-        suite(options.engines, options.ranks)
+        suite()
     else:
         soak(options.rollouts, options.seed)
     return 0

@@ -272,6 +272,22 @@ def result_of(scene: Scene) -> tuple[list[dict[str, float]], dict[str, str]]:
     return [{k: v for k, v in line.items() if not passing.match(k)} for line in metrics], tensors
 
 
+def drill_like_unbroken(strikes: Sequence[Strike], rollouts: int) -> tuple[list[Attempt], list[dict[str, float]]]:
+    """What a run under these faults did, and its metrics.
+
+    Raises:
+        AssertionError: it came to another result than the unbroken one.
+    """
+    results = []
+    for struck in ([], strikes):
+        with scene() as place:
+            attempts = drill(place, settings(place, NUM_ROLLOUT=rollouts, **evaluating(place)), struck)
+            results.append(result_of(place))
+            metrics = read_metrics(place.save)
+    assert results[0] == results[1], "the drilled run differs from the unbroken one"
+    return attempts, metrics
+
+
 # --- evaluations -----------------------------------------------------------------------------------------------------
 
 QUESTIONS, LENGTH = 12, "3"

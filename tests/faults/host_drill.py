@@ -10,7 +10,6 @@ drill, and by its argument the two programs that it starts::
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import pickle
@@ -95,7 +94,6 @@ class HostEngine:
 
 def engine_main(arguments: list[str]) -> int:
     _, port = arguments  # --port N
-    asyncio.set_event_loop(asyncio.new_event_loop())
     web.run_app(HostEngine().app(), host="127.0.0.1", port=int(port), print=None)
     return 0
 

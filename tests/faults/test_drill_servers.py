@@ -5,10 +5,9 @@ from itertools import pairwise
 import pytest
 
 from mem_agent.tests.faults import faults
-from mem_agent.tests.faults.drill import Strike, can_mount, drill, evaluating, result_of, scene, settings
+from mem_agent.tests.faults.drill import Strike, can_mount, drill_like_unbroken
 from mem_agent.tests.faults.faults import Moment
 from mem_agent.tests.faults.host_drill import host_drill
-from mem_agent.training.log import read_metrics
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(3600)]
 
@@ -22,13 +21,8 @@ STRIKES = [
 
 def test_a_run_with_faults_in_every_rollout_equals_the_unbroken_one():
     strikes = [strike for strike in STRIKES if can_mount() or strike.fault is not faults.DISK_FULL]
-    results = []
-    for struck in ([], strikes):
-        with scene() as place:
-            attempts = drill(place, settings(place, NUM_ROLLOUT=3, **evaluating(place)), struck)
-            results.append(result_of(place))
-            repeated = read_metrics(place.save)[0]["repeated"]
-    assert results[0] == results[1] and repeated >= 1
+    attempts, metrics = drill_like_unbroken(strikes, 3)
+    assert metrics[0]["repeated"] >= 1
     [after] = [later for one, later in pairwise(attempts) if one.strikes[-1].fault is faults.CHECKPOINT_DAMAGED]
     assert "iter_0000001" in after.said, "the damaged checkpoint is named"
 

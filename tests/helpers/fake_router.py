@@ -38,8 +38,6 @@ class FakeRouter:
     port: int = 0
     aborted_at: list[int] = field(default_factory=list)
     finished: list[str] = field(default_factory=list)
-    together: int = 0
-    """So many requests have to be there before the first is answered."""
     streams: bool = False
     """Whether it streams what it is asked to stream."""
     missing: tuple[str, ...] = ()
@@ -52,7 +50,6 @@ class FakeRouter:
     """The most requests ever in flight at once."""
     _abort: asyncio.Event = field(default_factory=asyncio.Event)
     _going_on: asyncio.Event = field(default_factory=asyncio.Event)
-    _all_there: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self._going_on.set()
@@ -83,9 +80,6 @@ class FakeRouter:
         body, number = await request.json(), len(self.requests)
         self.requests.append(body)
         self.headers.append(request.headers)
-        if len(self.requests) >= self.together:
-            self._all_there.set()
-        await self._all_there.wait()
         await self._going_on.wait()
         step = "abort"
         if not await self._cut(self.delay):

@@ -1,8 +1,8 @@
 """A stand-in for an inference server, run as a process of its own: ``python stub_engine.py PORT JOURNAL [OPTION...]``.
 
 It answers the control calls of ``mem_agent.serving.control`` and appends each to the JOURNAL file as ``PORT CALL``.
-Options: ``dies`` prints a traceback and exits; ``dies-at-work`` fails its first request as vLLM does;
-``never-healthy``; ``bad-reload`` fails its reloads; ``dies-in-reload`` never answers one and is unwell from then on.
+Options: ``dies`` prints a traceback and exits; ``never-healthy``; ``dies-in-reload`` never answers a reload and is
+unwell from then on.
 """
 
 from __future__ import annotations
@@ -34,18 +34,11 @@ def make_app(port: int, journal: Path, options: list[str]) -> web.Application:
         if call == "reload_policy" and "dies-in-reload" in options:
             state["dead"] = True
             await asyncio.Event().wait()
-        if call == "reload_policy" and "bad-reload" in options:
-            return web.json_response({"error": "torn file"}, status=500)
         if call == "update_weight_version":
             state["version"] = body["new_version"]
         return web.json_response({"success": True})
 
     async def generate(_: web.Request) -> web.Response:
-        if "dies-at-work" in options:
-            print("(EngineCore pid=7) ERROR 11-23 01:23:31 [core.py:1512] RuntimeError: Unsupported head_dim=20")
-            print("(APIServer pid=6) ERROR 11-23 01:23:31 [async_llm.py:906] EngineDeadError: See root cause above",
-                  flush=True)
-            return web.json_response({"error": "EngineCore encountered an issue"}, status=500)
         return web.json_response({"version": state["version"]})
 
     app = web.Application()
@@ -60,7 +53,6 @@ def main() -> None:
     port, journal, options = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
     if "dies" in options:
         raise ValueError("no room for the KV cache")
-    asyncio.set_event_loop(asyncio.new_event_loop())
     web.run_app(make_app(port, journal, options), host="127.0.0.1", port=port, print=None)
 
 

@@ -8,12 +8,10 @@ between tokens and temperatures.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import ByteLevelBPETokenizer, Tokenizer
 
-Architecture = Literal["qwen3", "qwen2", "llama"]
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -33,16 +31,21 @@ HIDDEN, MAX_LEN = 64, 4096
 
 
 def make_tiny_model(
-    folder: str | Path, seed: int = 0, vocab: int = 512, *, architecture: Architecture = "qwen3", tied: bool = False,
+    folder: str | Path, seed: int = 0, vocab: int = 512, *, architecture: str = "qwen3", tied: bool = False,
     layers: int = 2, heads: int = 2, kv_heads: int = 1,
 ) -> Path:
-    """Write ``config.json``, ``model.safetensors`` (float32) and tokenizer into ``folder``; returns it."""
+    """Write ``config.json``, ``model.safetensors`` (float32) and tokenizer into ``folder``; returns it.
+
+    ``architecture``: ``qwen3``, ``qwen2`` or ``llama``.
+    """
     # Imported here: this costs seconds.
     from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen3Config
 
-    folder = Path(folder)
+    folder, bpe = Path(folder), ByteLevelBPETokenizer()
+    bpe.train_from_iterator([TEXT], vocab, min_frequency=0, show_progress=False, special_tokens=list(SPECIAL))
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=_bpe(vocab), eos_token="<|im_end|>", pad_token="<|endoftext|>", model_max_length=MAX_LEN
+        tokenizer_object=Tokenizer.from_str(bpe.to_str()), eos_token="<|im_end|>", pad_token="<|endoftext|>",
+        model_max_length=MAX_LEN,
     )
     tokenizer.chat_template = CHATML
     tokenizer.save_pretrained(folder)
@@ -59,14 +62,3 @@ def make_tiny_model(
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.save_pretrained(folder)
     return folder
-
-
-def _bpe(vocab: int) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator([TEXT], trainer)
-    return tokenizer

@@ -12,12 +12,8 @@ from mem_agent.hooks.host import config_of
 
 
 @pytest.mark.parametrize("values,named", [
-    ({"MEM_CHUNK_TOKENS": "0"}, "MEM_CHUNK_TOKENS"), ({"LR": "fast"}, "LR"), ({"LR": "nan"}, "LR"),
-    ({"MEM_LAYOUT": "memory"}, "section_first"), ({"MEM_THINKING": "maybe"}, "MEM_THINKING"),
+    ({"LR": "fast"}, "LR"), ({"MEM_CHUNKS_TOKEN": 1}, "MEM_CHUNKS_TOKEN"), ({"MEM_LAYOUT": "memory"}, "section_first"),
     ({"TP": "2", "TRAIN_PROCS": "3"}, "TRAIN_PROCS"), ({"GLOBAL_BATCH_SIZE": "7"}, "GLOBAL_BATCH_SIZE"),
-    ({"OVER_SAMPLING_BATCH_SIZE": "3"}, "ROLLOUT_BATCH_SIZE"), ({"EPS_CLIP_C": "1"}, "EPS_CLIP_C"),
-    ({"N_SAMPLES_PER_PROMPT": "1"}, "N_SAMPLES_PER_PROMPT"), ({"EVAL_MODE": "rags"}, "EVAL_MODE"),
-    ({"MEM_CHUNKS_TOKEN": 1}, "MEM_CHUNKS_TOKEN"), ({"MEM_PROMPTS": None}, "MEM_PROMPTS"),
 ])
 def test_a_bad_value_is_one_line_that_names_the_setting(values, named):
     with pytest.raises(ConfigError, match=named) as error:
@@ -38,13 +34,6 @@ def test_a_recipe_is_read_and_the_users_own_variables_win(tmp_path, monkeypatch)
     os.environ["RECIPE"] = "my.env"
     with pytest.raises(ConfigError, match=r"my\.env"):
         Config.from_env()
-
-
-def test_a_change_is_validated():
-    config = Config(rollout_batch_size=4, n_samples_per_prompt=2)
-    assert config.replace(global_batch_size=4).step_trajectories == 4
-    with pytest.raises(ConfigError, match="GLOBAL_BATCH_SIZE"):
-        config.replace(global_batch_size=3)
 
 
 def test_yaml_round_trip_as_hosts_deliver_it(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ import pytest
 
 from mem_agent.agents.records import FailureKind, Generation, StopReason, TurnFailed
 from mem_agent.rollout_client import Dialect, Endpoint, How, RouterClient
+from mem_agent.serving.control import Server
 from mem_agent.system.processes import ChildProcess, wait_until_healthy
 from mem_agent.system.server_url import free_ports
 from mem_agent.tests.helpers.fake_router import FakeRouter, log_probs_of, running
@@ -43,37 +44,24 @@ def routing(folder: Path) -> Iterator[str]:
 
 
 async def answers(url: str) -> bool:
-    try:
-        async with aiohttp.ClientSession() as session, session.get(url) as reply:
-            return reply.status == 200
-    except aiohttp.ClientError:
-        return False
-
-
-async def worker_ids(session: aiohttp.ClientSession) -> dict[str, str]:
-    async with session.get("/workers") as reply:
-        return {w["url"]: w["id"] for w in (await reply.json())["workers"] if w["is_healthy"]}
+    async with aiohttp.ClientSession() as session:
+        return await Server(url, session).answers("")
 
 
 async def register(session: aiohttp.ClientSession, url: str) -> None:
-    """By the calls slime makes, as ``unregister``."""
+    """By the call slime makes; returns when the router sends requests there."""
     async with session.post("/workers", json={"url": url, "worker_type": "regular"}) as reply:
         assert reply.status == 202, await reply.text()
-    while url not in await worker_ids(session):
-        await asyncio.sleep(0.02)
-
-
-async def unregister(session: aiohttp.ClientSession, url: str) -> None:
-    if worker := (await worker_ids(session)).get(url):
-        async with session.delete(f"/workers/{worker}") as reply:
-            assert reply.status == 202, await reply.text()
-    while url in await worker_ids(session):
+    known: list[str] = []
+    while url not in known:
+        async with session.get("/workers") as reply:
+            known = [worker["url"] for worker in (await reply.json())["workers"] if worker["is_healthy"]]
         await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
-async def fleet(router: str, *workers: FakeRouter):
-    """A client and the router's session beside running workers that the router knows; they are removed at the end."""
+async def client_of(router: str, *workers: FakeRouter):
+    """A client beside running workers that the router knows."""
     client = RouterClient(Endpoint(Dialect.SGLANG, router), 64)
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(aiohttp.ClientSession(router))
@@ -81,13 +69,12 @@ async def fleet(router: str, *workers: FakeRouter):
         for worker in workers:
             await stack.enter_async_context(running(worker))
             await register(session, worker.url)
-            stack.push_async_callback(unregister, session, worker.url)
-        yield client, session
+        yield client
 
 
-@pytest.fixture(scope="module")
-def router(tmp_path_factory):
-    with routing(tmp_path_factory.mktemp("router")) as url:
+@pytest.fixture
+def router(tmp_path):
+    with routing(tmp_path) as url:
         yield url
 
 
@@ -96,7 +83,7 @@ def test_requests_answers_and_refusals_pass_the_router(router):
     sampling = SAMPLING | {"custom_params": {"top_p_ids": True}}
 
     async def main():
-        async with fleet(router, worker) as (client, _):
+        async with client_of(router, worker) as client:
             given = await client.generate([5, 6, 7], 9, "group-0", How(sampling=sampling))
             with pytest.raises(TurnFailed, match="status 400") as error:
                 await client.generate([5], 9, "group-0", How(sampling={}))
@@ -112,28 +99,11 @@ def test_requests_answers_and_refusals_pass_the_router(router):
     assert request["input_ids"] == [5, 6, 7] and request["return_logprob"] is True
 
 
-def test_the_groups_of_a_dead_worker_wait_until_the_host_takes_it_out(router):
-    dead, alive = FakeRouter(default=[8]), FakeRouter(default=[9])
-
-    async def main():
-        async with fleet(router, alive) as (client, session):
-            async with running(dead):
-                await register(session, dead.url)
-                keys = [f"doomed-{i}" for i in range(16)]
-                await asyncio.gather(*(client.generate([5], 9, key, How(sampling={})) for key in keys))
-            waiting = asyncio.create_task(client.generate([5], 9, dead.keys[0], How(sampling={})))
-            await asyncio.sleep(0.2)  # the first attempt has failed
-            await unregister(session, dead.url)
-            return await waiting
-
-    assert asyncio.run(main()).token_ids == [9]
-
-
 def test_siblings_of_a_chunk_meet_on_one_worker(router):
     workers = [FakeRouter(default=[8, 2], delay=0.05) for _ in range(2)]
 
     async def main():
-        async with fleet(router, *workers) as (client, _):
+        async with client_of(router, *workers) as client:
             await asyncio.gather(*trajectories(client))
 
     asyncio.run(main())

@@ -113,13 +113,6 @@ async def test_log_probs_are_those_of_the_sampled_distribution(running, policies
             assert gap(policies[0], prompt, choice, temperature) < 1e-4
 
 
-async def test_seeded_prompts_that_overflow_one_batch_do_not_kill_the_engine(running):
-    """With chunked prefill vLLM's CPU engine dies here, see ``engine_command``."""
-    long = prompts()[-1]
-    work = (generate(running, [3 + i, *long], tokens=4, temperature=1.0, seed=i) for i in range(40))
-    assert all(len(choice["token_ids"]) == 4 for choice in await asyncio.gather(*work))
-
-
 async def test_sync_gives_the_new_policy_for_old_and_cached_prompts(running, folders, policies):
     for prompt in prompts():
         before = await generate(running, prompt, temperature=0.0)

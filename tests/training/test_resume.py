@@ -14,7 +14,6 @@ import torch
 from mem_agent.checkpoints import checkpoint, folders
 from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.config import Config, ConfigError
-from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows
 from mem_agent.training import train
 from mem_agent.training.log import read_metrics
@@ -107,12 +106,11 @@ def train_data(seed: int) -> dict[str, list[Any]]:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory) -> tuple[Config, dict[str, torch.Tensor]]:
+def unbroken(model, tmp_path_factory) -> tuple[Config, dict[str, torch.Tensor]]:
     """A run of eight rollouts: its settings, and the weights that it came to."""
     folder = tmp_path_factory.mktemp("unbroken")
-    (folder / "run").mkdir()  # as the lock of a run makes it
     config = make_config(
-        make_tiny_model(folder / "model"), save_path=str(folder / "run"), num_rollout=8, save_interval=2,
+        model, save_path=str(folder), num_rollout=8, save_interval=2,
         keep_checkpoints=3, kl_coef=0.0, rollout_batch_size=2, n_samples_per_prompt=2,
     )
     with pytest.MonkeyPatch.context() as patched:

@@ -12,20 +12,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mem_agent.config import Config
 from mem_agent.system.errors import MemAgentError
-from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.training.test_resume import exact
 from mem_agent.training import rollouts, train
 from mem_agent.training.log import read_metrics
 from mem_agent.training.rollouts import Rollouts
-from mem_agent.training.rows import TrainRow
-from mem_agent.training.trainer import Trainer
 
 ANSWERS = {"Where is Anna?": "Paris", "Where is Carl?": "Berlin", "Which house?": "the blue one", "How many?": "seven"}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    return make_tiny_model(tmp_path_factory.mktemp("model"), tied=True)
 
 
 @pytest.fixture(scope="module")
@@ -92,13 +84,6 @@ def test_a_row_that_cannot_be_taught_is_counted_and_masked(model, tmp_path):
 @pytest.fixture
 def no_engines(monkeypatch):
     monkeypatch.setattr(rollouts.Fleet, "start", None)
-
-
-def test_a_step_whose_rows_all_failed_changes_nothing(model):
-    trainer = Trainer(Config(hf_ckpt=str(model), loss="sft", weight_decay=0.1))
-    before = trainer.export_hf()
-    trainer.sft_step([TrainRow([0, 0], 1, [0], [0.0], 0.0, i, 0.0) for i in range(3)])
-    assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.export_hf().items())
 
 
 def test_a_few_steps_teach_the_replies(model, tmp_path, tokenizer, no_engines):

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import sys
-import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -18,7 +17,6 @@ from mem_agent.config import Config, ConfigError, load_yaml
 from mem_agent.serving.servers import engine_options
 from mem_agent.system.errors import MemAgentError
 from mem_agent.system.processes import ChildProcess, ProcessError
-from mem_agent.system.server_url import free_ports
 from mem_agent.tests.faults.drill import drill, scene
 from mem_agent.tests.faults.drill import settings as pocket_settings
 from mem_agent.tests.helpers.fake_host import make_model
@@ -26,7 +24,7 @@ from mem_agent.training import ranks
 from mem_agent.training.log import read_metrics
 from mem_agent.training.ranks import with_train_procs
 from mem_agent.training.resume import Rollout
-from mem_agent.training.train import checked, learn, main, pocket_profile
+from mem_agent.training.train import checked, learn, main
 
 POCKET = Path(__file__).parents[2] / "pocket" / "start"
 ROW = {"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}
@@ -43,8 +41,6 @@ def settings(tmp_path, **env):
 @pytest.mark.parametrize("env,message", [
     ({"HOST": "slime"}, "HOST=slime"), ({"TRAIN_DATA": "/nowhere.jsonl"}, "/nowhere.jsonl"),
     ({"FULLY_ASYNC": "1"}, "FULLY_ASYNC"),
-    ({"EVAL_DATA": "TMP/train.jsonl@[9:]", "EVAL_INTERVAL": "5"}, "EVAL_DATA"),
-    ({"LORA_RANK": "16", "TP": "2", "TRAIN_PROCS": "2"}, "LORA_RANK=16"),
     ({"HF_CKPT": "/nowhere"}, "HF_CKPT='/nowhere'"), ({"MEM_CHUNK_TOKENS": "50000"}, "MEM_CHUNK_TOKENS=50000"),
 ])
 def test_settings_that_nothing_could_come_of_are_refused(tmp_path, env, message):
@@ -144,11 +140,8 @@ def test_two_processes_train_on_what_the_engines_sampled():
     """vLLM behind vllm-router, megatron-core, two GRPO steps; nothing is left running. Faults: `tests/faults`."""
     with scene() as place:
         env = pocket_settings(place, NUM_ROLLOUT=2, ROLLOUT_BATCH_SIZE=4, TRAIN_PROCS=2)
-        [run] = drill(place, env, [])
+        drill(place, env, [])
         first, second = read_metrics(place.save)
-        assert (place.save / "latest_checkpointed_iteration.txt").read_text() == "1"
-        assert load_yaml(place.save / "mem_agent.yaml").mem_chunk_tokens == 32
-    assert "rollout 2/2 | reward" in run.said
     assert (first["trajectories"], first["failed"], first["rows"], first["turns"]) == (16, 0, 64, 4)
     assert first["rollout_log_prob_gap"] < 1e-4 and second["rollout_log_prob_gap"] < 1e-4
     assert first["kl"] == 0 and second["kl"] > 0 and first["grad_norm"] > 0
