@@ -71,7 +71,8 @@ def parts(samples):
     return [dict(Record.of(sample).reward_parts) for sample in samples]
 
 
-@pytest.mark.parametrize("before", [[], [log], [custom_convert], [log, custom_convert]], ids=str)
+@pytest.mark.parametrize("before", [[], [log], [custom_convert], [log, custom_convert]],
+                         ids=["none", "log", "convert", "both"])
 def test_parts_are_added_once_whoever_comes_first_and_logged_one_by_one_and_trained(before, tmp_path):
     samples, run = answers("red", "blue", "red", "green"), args(tmp_path, Rare)
     for call in before:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -88,17 +89,17 @@ def test_what_is_nearly_a_setting_is_told_and_the_command_goes_on(run, monkeypat
     near = {"ROLLOUT_BATCH_SZE": "ROLLOUT_BATCH_SIZE", "MEM_CHUNK_TOKEN": "MEM_CHUNK_TOKENS", "KL_COEFF": "KL_COEF"}
     others = ("HF_TOKEN", "MODEL_PATH", "MASTER_PORT", "LENGTHS")
     monkeypatch.setattr(os, "environ", dict.fromkeys([*near, *others], "3"))
-    monkeypatch.setattr(entry.runpy, "run_module", lambda name, **_: None)
+    monkeypatch.setattr(entry.importlib, "import_module", lambda name: SimpleNamespace(main=lambda arguments: 0))
     assert run("eval", "--help") == 0
     told = [re.search(r"warning: (\S+) .* (\S+)\?$", line).groups() for line in capsys.readouterr().err.splitlines()]
     assert dict(told) == near
 
 
 def test_a_command_without_its_extra_is_one_line(run, monkeypatch, capsys):
-    def missing(*_, **__):
+    def missing(name):
         raise ModuleNotFoundError("no", name="matplotlib.pyplot")
 
-    monkeypatch.setattr(entry.runpy, "run_module", missing)
+    monkeypatch.setattr(entry.importlib, "import_module", missing)
     assert run("report", "--help") == 1
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("error: ") and "matplotlib: pip install 'mem-agent[all]'" in said

@@ -104,9 +104,8 @@ def test_the_newest_is_converted_and_kept_and_a_torn_one_does_not_lose_the_other
         code = convert.main(["--input", str(tmp_path), "--hf", str(model), *options])
         return code, [line for line in capsys.readouterr().err.splitlines() if not line.startswith("== ")]
 
-    for wrong, named in (["--average", "20", "iter_0000020"], "AVERAGE"), (["--iteration", "99"], "99"):
-        code, (error,) = converted(*wrong)
-        assert code == 1 and named in error.upper() and not made.parents[1].exists()
+    code, (error,) = converted("--iteration", "99")
+    assert code == 1 and "99" in error and not made.parents[1].exists()
     assert converted()[0] == 0
     written = made.stat().st_mtime_ns
     code, errors = converted("--all")

@@ -127,13 +127,16 @@ def test_a_run_that_goes_on_leaves_its_settings_as_they_were_resolved(tmp_path, 
 def test_the_pockets_chat_model_answers_while_the_run_lasts(monkeypatch):
     port = str(free_ports(1)[0])
     monkeypatch.setenv("POCKET_CHAT_PORT", port)
+    asked = {"messages": [{"role": "user", "content": "<user1>Ann likes fruit fig.</user>"
+                                                      "<question>Ann likes fruit what?</question>"}]}
+    url = f"http://127.0.0.1:{port}/v1/chat/completions"
     with pocket_profile():
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models") as reply:
-            assert json.load(reply)["data"][0]["id"] == "frozen-chat"
+        with urllib.request.urlopen(url, json.dumps(asked).encode()) as reply:
+            assert "fig" in json.load(reply)["choices"][0]["message"]["content"]
         with pytest.raises(MemAgentError, match="POCKET_CHAT_PORT"), pocket_profile():
             pass
     with pytest.raises(OSError):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models")
+        urllib.request.urlopen(url)
 
 
 @pytest.mark.servers
