@@ -26,8 +26,6 @@ STATUSES = (
     "truncated", "completed", "completed", "completed", "failed", "aborted", "failed", "completed",
 )
 REWARDS = (1.0, 0.0, 1.0, 0.5, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0)
-# Rows of a step are a multiple of this: three data-parallel ranks that no test has, only so that there is padding.
-_ROW_MULTIPLE = 3
 
 
 def rollout(model: Path, config: Config, seed: int) -> dict[str, Any]:
@@ -36,8 +34,8 @@ def rollout(model: Path, config: Config, seed: int) -> dict[str, Any]:
     rng = random.Random(seed)
     torch.manual_seed(seed)
     drawn = [_trajectory(policy, rng, index, config.temperature) for index in range(GROUPS * SIBLINGS)]
-    args = SimpleNamespace(global_batch_size=config.step_trajectories, data_parallel_size=_ROW_MULTIPLE,
-                           mem_agent=config)
+    # Three data-parallel ranks, which no test has, only so that there is padding.
+    args = SimpleNamespace(global_batch_size=config.step_trajectories, data_parallel_size=3, mem_agent=config)
     return custom_convert(args, drawn)
 
 

@@ -1,7 +1,6 @@
 """REWARD=answer_utility through the reward hook, with a chat endpoint that knows answers from gold sessions alone."""
 
 import asyncio
-import random
 import re
 from types import SimpleNamespace
 
@@ -65,23 +64,6 @@ PLACES = {1: 1.0, 2: 0.6309, 3: 0.5, 4: 0.3869, 5: 0.3869, 6: 0.3155, 8: 0.3155,
 def test_a_ranking_is_worth_what_the_place_of_the_gold_session_gives(run, row):
     samples = [ranked(row, naming(3, place=place), place, 0) for place in PLACES]
     assert score(run(), samples) == pytest.approx(list(PLACES.values()), abs=5e-5)
-
-
-def test_what_is_no_ranking_is_worth_less_than_any_that_is_whatever_else_counts(run, row, chat):
-    """Against answers turned against the policy, with length and NDCG weighed at random."""
-    drawn = random.Random(5)
-    for number in range(12):
-        rewards.RUNS.clear()
-        hostile = drawn.random()
-        chat.answer = lambda body, _, share=hostile: (
-            "<answer>Lyon0</answer>" if ("(none)" in asked(body)) == (drawn.random() > share) else "x")
-        args = run(f"alpha={drawn.choice([0.5, 1, 3])} beta={drawn.choice([0, 1, 4])} anneal={drawn.choice([0, 3])} "
-                   f"overlong_buffer={drawn.choice([0, 64])} overlong_penalty={drawn.choice([0.5, 5.0])}")
-        places = [(drawn.randrange(12), 1 + drawn.randrange(10), drawn.randrange(1, 65)) for _ in range(4)]
-        valid = [ranked(row, naming(n, place=place), i, 0, t) for i, (n, place, t) in enumerate(places)]
-        broken = [ranked(row, reply, 9, 0, drawn.randrange(1, 65)) for reply in ("", "<ranking>1</ranking>")]
-        score(args, [*valid, *broken])
-        assert max(s.reward for s in broken) < min(s.reward for s in valid), number
 
 
 def test_a_failed_call_is_a_missing_value_and_its_key_is_in_no_record(run, row, chat, monkeypatch, caplog):

@@ -8,8 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mem_agent import custom_convert as converter
-from mem_agent.custom_convert import COLUMNS, ConvertError, custom_convert, row_counts
-from mem_agent.hooks.sample import Sample
+from mem_agent.custom_convert import COLUMNS, custom_convert, row_counts
 from mem_agent.tests.helpers import samples
 
 
@@ -30,24 +29,10 @@ def test_worked_example_of_the_docstring():
     assert data["raw_reward"] == [1.0, 1.0, 0.0]
 
 
-def of_other_hook(index=7, **fields):
-    given = {"reward": 0.5, "tokens": [1, 2], "response_length": 1, "rollout_log_probs": [-0.1], **fields}
-    return Sample(index=index, status=Sample.Status.COMPLETED, **given)
-
-
 def test_samples_of_another_hook_without_log_probs_under_args_without_attributes():
     """The hosts' own contract test."""
-    batch = [of_other_hook(i, tokens=[i, i + 1], rollout_log_probs=None) for i in range(2)]
+    batch = [samples.foreign(index=i, tokens=[i, i + 1], rollout_log_probs=None) for i in range(2)]
     assert set(custom_convert(type("Args", (), {})(), batch)) == set(COLUMNS) - {"rollout_log_probs"}
-
-
-@pytest.mark.parametrize("batch", [
-    [of_other_hook(), of_other_hook()], [of_other_hook(response_length=3, loss_mask=[1] * 3)],
-    [of_other_hook(reward=float("nan"))], [of_other_hook(rollout_log_probs=[])],
-])
-def test_a_sample_of_another_hook_that_cannot_be_a_row_is_named(batch):
-    with pytest.raises(ConvertError, match="7"):
-        convert(batch)
 
 
 STATUSES = ("completed", "completed", "truncated", "failed", "aborted")

@@ -14,16 +14,6 @@ def of(**args):
     return HostArgs(SimpleNamespace(**args))
 
 
-def test_an_args_without_attributes_is_the_environment_s_config(monkeypatch):
-    monkeypatch.delenv("MEGATRON_ROOT", raising=False)
-    monkeypatch.setenv("TRAIN_DATA", "/data/t.jsonl")
-    host = HostArgs(type("Args", (), {})())
-    assert (host.config, host.prompt_data) == (Config(train_data="/data/t.jsonl"), "/data/t.jsonl")
-    assert (host.step_trajectories, host.row_multiple, host.chat_template_kwargs) == (0, 1, "{}")
-    with pytest.raises(ConfigError, match="vllm_router_ip"):
-        assert host.router
-
-
 COMMON = {"mem_agent": {"MEM_CHUNK_TOKENS": 7, "FULLY_ASYNC": 1}, "prompt_data": "/data/p.jsonl@[0:9]",
           "reward_key": "score", "eval_reward_key": None, "apply_chat_template_kwargs": {"b": 1, "a": [2]}}
 VIME = {"vllm_router_ip": "10.0.0.1", "vllm_router_port": 8000}

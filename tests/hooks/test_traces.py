@@ -4,8 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mem_agent import rollout
 from mem_agent.config import Config
@@ -144,11 +142,3 @@ def test_lines_are_read_and_written_alike_and_what_is_no_trace_is_named(tmp_path
     (tmp_path / "x.jsonl").write_bytes(LINES + b'{"kind": "trajectory", "id": "1", "turns": "x"}\n')
     with pytest.raises(TraceError, match=r"x\.jsonl: line 3 .*turns"):
         list(read_traces(tmp_path / "x.jsonl"))
-
-
-@given(st.lists(st.integers(0, VOCABULARY.size + 5), max_size=60))
-def test_the_pieces_of_any_tokens_are_their_text(ids):
-    """Halves of characters, control tokens and padding of the vocabulary included."""
-    whole = VOCABULARY.reply_text(ids)
-    pieces = traces.pieces_of(VOCABULARY.tokenizer.backend_tokenizer, ids, whole)
-    assert "".join(pieces) == whole and len(pieces) == len(ids)

@@ -7,17 +7,14 @@ import copy
 import json
 from types import SimpleNamespace
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.hooks.reader import question_of
 from mem_agent.report.viewer.show import main as show_main
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 from mem_agent.tests.inside_host import host
 from mem_agent.tests.inside_host.check_convert import check
-from mem_agent.tests.inside_host.host import DataSource, Library, manager, module, parse, questions_of, training_file
+from mem_agent.tests.inside_host.host import Library, manager, module, parse, questions_of, training_file
 
 FILTER = ("--dynamic-sampling-filter-path", "mem_agent.rollout.nonzero_std")
 LOGS = ("--custom-rollout-log-function-path", "mem_agent.rollout.log_rollout",
@@ -140,30 +137,3 @@ def test_each_rank_gets_its_rows_of_given_replies(tmp_path, logged):
     assert sorted(one for one in taught if one[1] == {1}) == given and len(taught) == 4
     assert logged[0]["rollout/memory/failed/no_reply"] == 1 and logged[0]["rollout/memory/trajectories"] == 4
     assert "rollout/memory/reward" not in logged[0]
-
-
-# --- the host's data source ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("inline", [True, False], ids=["context", "context_id"])
-def test_rows_arrive_whole(tmp_path, inline):
-    path = training_file(tmp_path, 5, inline)
-    groups = DataSource(parse(tmp_path, NOBODY, "--prompt-data", str(path))).get_samples(5)
-    assert questions_of(groups) == [0, 1, 2, 3, 4]
-    for number, group in enumerate(groups):
-        assert [(s.index, s.group_index) for s in group] == [(2 * number, number), (2 * number + 1, number)]
-        for sample in group:
-            assert (sample.prompt, sample.label) == (f"problem {number}?", "red")
-            assert sample.metadata["ground_truth"] == ["red", "crimson"]
-            assert ("context" in sample.metadata) == inline and ("context_id" in sample.metadata) != inline
-
-
-def test_messages_arrive_out_of_a_slice_of_parquet(tmp_path):
-    rows = [{"prompt": [{"role": "user", "content": f"rank {n}"}], "label": "", "metadata": {"gold": [n]}}
-            for n in range(5)]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
-    args = parse(tmp_path, NOBODY, "--prompt-data", f"{tmp_path}/train.parquet@[1:4]")
-    samples = [group[0] for group in DataSource(args).get_samples(3)]
-    assert [(s.prompt, s.label, s.metadata) for s in samples] == [
-        (row["prompt"], "", row["metadata"]) for row in rows[1:4]]
-    assert question_of(samples[0]) == "rank 1"

@@ -54,8 +54,7 @@ def plan(tmp_path, monkeypatch):
         made = planning.make_plan(Config.from_env(env | changes))
         launch.write_records(made)
         monkeypatch.setattr(sys, "argv", made.command[1:])
-        for name in ("CUDA_DEVICE_MAX_CONNECTIONS", "NCCL_NVLS_ENABLE"):
-            monkeypatch.setenv(name, made.variables[name])
+        monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", made.variables["CUDA_DEVICE_MAX_CONNECTIONS"])
         # Asked with tensor parallelism, to choose what to overlap: an H100's answer.
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: SimpleNamespace(major=9, minor=0))
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))

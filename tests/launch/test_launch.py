@@ -116,13 +116,10 @@ def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("changes,setting", [
-    ({"TRAIN_DATA": "TMP/train.jsonl@[100:]"}, None),
     ({"HOST_ROOT": "TMP/old"}, "custom-generate-function-path"),
     ({"HF_CKPT": "TMP/foreign"}, "TRUST_REMOTE_CODE"),
-    ({"NUM_GPUS": "0"}, "NUM_GPUS"),
     ({"ENGINE_MAX_LEN": "4500"}, "ENGINE_MAX_LEN"),
     ({"FULLY_ASYNC": "1", "DYNAMIC_FILTER": "nonzero_std"}, "DYNAMIC_FILTER"),
-    ({"LR_WARMUP_STEPS": "20", "NUM_ROLLOUT": "20"}, "LR_WARMUP_STEPS"),
     ({"TRAIN_DATA": "TMP/train.jsonl@[150:]"}, "ROLLOUT_BATCH_SIZE"),
     ({"NUM_NODES": "2"}, "MASTER_ADDR"),
 ])
@@ -130,8 +127,8 @@ def test_each_problem_is_one_line(changes, setting, tmp_path):
     changes = {name: value.replace("TMP", str(tmp_path)) for name, value in changes.items()}
     make_host(tmp_path / "old", without="custom-generate-function-path")
     make_model(tmp_path / "foreign", "qwen3-4b", auto_map={"AutoModel": "own.Own"})
-    found = problems(settings(tmp_path, **{"ROLLOUT_BATCH_SIZE": "64"} | changes))
-    assert len(found) == (setting is not None) and all(setting in line and "\n" not in line for line in found)
+    (found,) = problems(settings(tmp_path, **{"ROLLOUT_BATCH_SIZE": "64"} | changes))
+    assert setting in found and "\n" not in found
 
 
 def test_a_prepared_curriculum_is_read_in_its_order_unless_the_user_says_otherwise(tmp_path):

@@ -63,13 +63,6 @@ def test_a_failed_job_and_a_lost_cluster_are_one_line(client, tmp_path, status, 
         run(tmp_path)
 
 
-def test_an_interrupt_stops_the_job(client, tmp_path):
-    client.get_job_status.side_effect = KeyboardInterrupt
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path)
-    client.stop_job.assert_called_once_with(client.submit_job.call_args.kwargs["submission_id"])
-
-
 def test_a_job_that_trains_in_the_folder_is_not_joined_by_another(client, tmp_path):
     job = SimpleNamespace(submission_id="old", status=STATUS.RUNNING, entrypoint=f"python train.py --save {tmp_path}")
     client.list_jobs.return_value = [job]
@@ -91,10 +84,6 @@ def test_a_dropped_connection_a_late_agent_and_a_lost_acceptance_are_waited_for(
 def test_no_head_is_one_line(silent_port):
     with pytest.raises(MemAgentError, match="no job was submitted"):
         ray_job.run_job(Config(), f"http://127.0.0.1:{silent_port}", {}, ["x"], None, print)
-
-
-def test_a_head_that_no_machine_joins_listens_on_loopback():
-    assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0" in ray_job.head_command(Config(), (1, 2), gpus=8)
 
 
 def test_library_settings_reach_workers_and_keys_and_own_settings_do_not():

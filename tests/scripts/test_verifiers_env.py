@@ -15,7 +15,6 @@ import pytest
 
 import mem_agent
 from mem_agent.config import ConfigError
-from mem_agent.data.rows import DataError
 from mem_agent.tests.helpers import verifiers_stub
 from mem_agent.tests.helpers.fake_chat import FakeChat, chat_server
 
@@ -96,10 +95,3 @@ def test_bad_settings_are_one_line(rows, settings, said):
     task = next(iter(taskset(rows).load()))
     with pytest.raises(ConfigError, match=said):
         launched(task, "http://127.0.0.1:1", settings)
-
-
-def test_rows_that_are_missing_are_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"env\.taskset\.rows"):
-        list(taskset(None).load())
-    with pytest.raises(DataError, match="nowhere"):
-        list(taskset(tmp_path / "nowhere.jsonl").load())
