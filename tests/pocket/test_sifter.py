@@ -15,24 +15,13 @@ from mem_agent.agents.interface import Reading
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config
 from mem_agent.data.document_store import DocumentStore, store_folder
-from mem_agent.pocket.frozen_chat import answer_to
 from mem_agent.pocket.prepare import EVAL_SEED, FIRST_TRAIN_SEED, prepare
-from mem_agent.pocket.sifter import PROMPTS, SESSIONS, Way, histories, stored
+from mem_agent.pocket.sifter import Way, histories, stored
 from mem_agent.pocket.warmup import FOLDER
-from mem_agent.rewards.sessions import Language, load_wording, render_history, strict_ranking
 
 START = FOLDER / "sifter_start"
 CHAT = Config(agent="chat", task="qa", mem_max_question=64, mem_max_final=24)
 """As recipes/sifter.env."""
-
-
-@pytest.mark.parametrize("way", Way)
-def test_one_way_always_chooses_the_gold_session_and_no_other_does_half_of_the_time(way):
-    rng, drawn = random.Random(0), list(histories(5, 1500))
-    rankings = [strict_ranking(history.reply(way, rng), SESSIONS) for history in drawn]
-    assert all(sorted(ranking) == list(range(SESSIONS)) for ranking in rankings)
-    share = sum(ranking[0] == history.gold for ranking, history in zip(rankings, drawn, strict=True)) / len(drawn)
-    assert share == 1 if way is Way.RIGHT else share < 0.5
 
 
 def test_files_are_those_of_published_figures_and_have_what_the_reward_and_the_measure_need(tmp_path):
@@ -49,20 +38,6 @@ def test_files_are_those_of_published_figures_and_have_what_the_reward_and_the_m
     assert not {entry["input"] for entry in entries} & {row["prompt"][0]["content"] for row in rows}
     for entry, history in zip(entries, histories(EVAL_SEED, 200), strict=True):
         assert entry["input"] == history.prompt() and entry["metadata"]["gold"] == [history.gold]
-
-
-# --- the stub of a frozen chat model --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("wording", ["", str(PROMPTS)])
-def test_the_frozen_chat_model_is_right_exactly_when_the_gold_session_is_shown(wording):
-    chat = load_wording(wording)
-    rng = random.Random(0)
-    for history in histories(7, 200):
-        shown = sorted(rng.sample(range(SESSIONS), rng.randint(0, SESSIONS)))
-        text = render_history([history.sessions[position] for position in shown])
-        answer = answer_to(chat.chat_prompt(history.question, text, Language.EN))
-        assert (answer == history.answer) == (history.gold in shown)
 
 
 # --- the start ------------------------------------------------------------------------------------------------------

@@ -71,9 +71,3 @@ def test_a_file_of_the_package_gives_the_same_model_where_the_hub_is_out_of_reac
     text = tokenizer.apply_chat_template([{"role": "user", "content": "he 12"}], tokenize=False)
     pieces = tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids)
     assert pieces[0] == "<|im_start|>" and {"he", "1", "2"} <= set(pieces) and tokenizer.eos_token == "<|im_end|>"
-
-
-def test_a_folder_that_is_there_stays(tmp_path, monkeypatch):
-    (tmp_path / "config.json").write_text("{}")
-    monkeypatch.setattr(smollm2, "_from_hub", None)
-    assert smollm2.main(["--output", str(tmp_path)]) == 0
