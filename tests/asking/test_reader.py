@@ -7,10 +7,9 @@ import pytest
 from mem_agent.agents.records import TurnFailed
 from mem_agent.asking.steps import TurnDone
 from mem_agent.rollout_client import close_clients
-from mem_agent.tests.helpers.asking import DOCUMENT, model_folder, prompt_of, reader_of, router_of
+from mem_agent.tests.helpers.asking import DOCUMENT, VOCABULARY, reader_of, router_of
 from mem_agent.tests.helpers.fake_router import running
 
-__all__ = ["model_folder"]
 ASKED = [{"role": "user", "content": "Who, then?"}]
 
 
@@ -55,7 +54,8 @@ def test_turns_side_by_side_and_recalled_memories_are_told(model_folder):
 
 def test_an_agent_without_documents_is_shown_it_before_the_question(model_folder):
     messages = [{"role": "system", "content": "Be brief."}, *ASKED]
-    prompt = prompt_of(read(model_folder, [], messages, config={"agent": "chat"})[2][0])
+    _, _, (asked,) = read(model_folder, [], messages, config={"agent": "chat"})
+    prompt = VOCABULARY.tokenizer.decode(asked["token_ids"])
     assert f"{DOCUMENT}\n\nWho, then?" in prompt and "Be brief." in prompt
 
 

@@ -18,12 +18,8 @@ from mem_agent.tests.helpers.stages_here import HERE
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 ADDS = pa.schema({"length": pa.int64(), "said": pa.list_(pa.int64()), "status": pa.string()})
+pytestmark = pytest.mark.usefixtures("folder")
 TEXTS = ["x" * (number + 1) for number in range(50)]
-
-
-@pytest.fixture(autouse=True)
-def here(folder):
-    return folder
 
 
 class Lengths:

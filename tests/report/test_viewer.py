@@ -21,10 +21,8 @@ from mem_agent.tests.helpers.traces import write, write_small_results, write_sma
 @pytest.mark.parametrize(("text", "gold", "found"), [
     ("Ann's box is of Silver, they said.", "silver", ["Silver"]),
     ("silver and silver", "silver", ["silver", "silver"]), ("silvery", "silver", []),
-    ("in the U.S. of A.", "US", ["U.S"]), ("Tower of London", "the tower", ["Tower"]),
-    ("the tower of\nthe big ben", "Tower of Big Ben", ["tower of\nthe big ben"]), ("Ann's box", "Anns", ["Ann's"]),
-    ("the 1,000 men", "1000", ["1,000"]), ("so \\boxed{big Ben}.", "Big Ben", ["big Ben"]),
-    ("我住在东京都", "东京", ["东京"]),
+    ("the tower of\nthe big ben", "Tower of Big Ben", ["tower of\nthe big ben"]),
+    ("the 1,000 men", "1000", ["1,000"]), ("我住在东京都", "东京", ["东京"]),
 ])
 def test_an_accepted_answer_is_found_where_it_stands(text, gold, found):
     assert [text[start:end] for start, end in gold_spans(text, facts_of([gold]))] == found

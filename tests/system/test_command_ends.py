@@ -9,7 +9,7 @@ import pytest
 COMMAND = """
     import asyncio, os, resource, signal, sys
     from pathlib import Path
-    from mem_agent.system.cli import one_line_errors, run_stoppable, stop_if_asked, stop_on_signals
+    from mem_agent.system.cli import one_line_errors, run_stoppable, stop_on_signals
     from mem_agent.system.concurrency import gather_or_cancel
     from mem_agent.system.errors import ConfigError
     from mem_agent.system.files import append_whole, write_atomically
