@@ -8,9 +8,8 @@ import aiohttp
 import openai
 import pytest
 
-from mem_agent.tests.helpers.asking import DOCUMENT, REPLIES, VOCABULARY, chat, model_folder, reply, use
+from mem_agent.tests.helpers.asking import DOCUMENT, REPLIES, VOCABULARY, chat, reply, use
 
-__all__ = ["model_folder"]
 KEYS = ("other", "secret")
 BOTH = pytest.mark.parametrize("stream", [False, True])
 
@@ -128,7 +127,7 @@ def test_who_may_ask(model_folder, keys, path, headers, status):
 
 
 @pytest.mark.parametrize("body,status,param", [
-    ({"messages": []}, 400, None), ({"model": "other"}, 404, None),
+    ({"messages": []}, 400, None), ({"model": "other"}, 404, None), ({"n": 2}, 400, "n"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "messages.0.content.0.type"),
     ({"extra_body": {"documents": ["Z" * 99]}}, 413, None),
 ])  # fmt: skip

@@ -4,10 +4,9 @@ import orjson
 import pytest
 
 from mem_agent.asking import ask
-from mem_agent.tests.helpers.asking import SETTINGS, model_folder, reply
+from mem_agent.tests.helpers.asking import SETTINGS, reply
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 
-__all__ = ["model_folder"]
 QUESTION = "Which metal?"
 TEXT = "Ann has gold.\nBen has silver.\nRain fell today.\n"
 """Three lines, read in three sections."""

@@ -3,18 +3,13 @@
 import asyncio
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from mem_agent.agents.documents import split_chunks
 from mem_agent.agents.records import TurnFailed
-from mem_agent.asking.reader import sections_of
 from mem_agent.asking.steps import TurnDone
 from mem_agent.rollout_client import close_clients
-from mem_agent.tests.helpers.asking import DOCUMENT, VOCABULARY, model_folder, prompt_of, reader_of, router_of
+from mem_agent.tests.helpers.asking import DOCUMENT, VOCABULARY, reader_of, router_of
 from mem_agent.tests.helpers.fake_router import running
 
-__all__ = ["model_folder"]
 ASKED = [{"role": "user", "content": "Who, then?"}]
 
 
@@ -59,7 +54,8 @@ def test_turns_side_by_side_and_recalled_memories_are_told(model_folder):
 
 def test_an_agent_without_documents_is_shown_it_before_the_question(model_folder):
     messages = [{"role": "system", "content": "Be brief."}, *ASKED]
-    prompt = prompt_of(read(model_folder, [], messages, config={"agent": "chat"})[2][0])
+    _, _, (asked,) = read(model_folder, [], messages, config={"agent": "chat"})
+    prompt = VOCABULARY.tokenizer.decode(asked["token_ids"])
     assert f"{DOCUMENT}\n\nWho, then?" in prompt and "Be brief." in prompt
 
 
@@ -74,14 +70,3 @@ def test_an_agent_without_documents_is_shown_it_before_the_question(model_folder
 def test_what_cannot_be_answered_is_a_failure_of_its_kind(model_folder, options, kind, asked):
     _, failed, requests = read(model_folder, **{"replies": [], **options})
     assert failed.kind == kind and str(failed) and len(requests) == asked
-
-
-# --- sections of a document: in order, without gaps, and where the chunks were cut -----------------------------------
-
-
-@given(st.text(min_size=1), st.integers(1, 9), st.sampled_from([str, str.lower, str.strip]))
-def test_sections_joined_are_the_document_even_if_decoding_changes_it(text, size, change):
-    chunks = split_chunks(VOCABULARY.encode_text(text), size, None).chunks
-    sections = sections_of(text, chunks, lambda ids: change(VOCABULARY.decode(ids)))
-    assert "".join(text[section.start : section.end] for section in sections) == text
-    assert len(sections) == len(chunks)

@@ -12,11 +12,9 @@ import pytest
 
 from mem_agent.asking.serve import main, read_keys
 from mem_agent.pocket.task import make_examples
-from mem_agent.tests.helpers.asking import ASKED, REPLIES, SETTINGS, model_folder, reply
+from mem_agent.tests.helpers.asking import ASKED, REPLIES, SETTINGS, reply
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
-
-__all__ = ["model_folder"]
 
 
 def test_keys_come_from_a_file_or_the_environment(tmp_path):

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from mem_agent.evaluation.baselines import WORDS, split_passages
 from mem_agent.evaluation.results import read_rows
 from mem_agent.tests.helpers.evaluations import CONFIG, RED, entry, evaluate, turns_asked
 from mem_agent.tests.helpers.fake_router import FakeRouter
@@ -13,14 +12,6 @@ from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 PEOPLE = ("Anna", "Ben", "Carla", "Dan", "Eva", "Finn", *(f"Person {n}" for n in range(7, 13)))
 DOCUMENT = "\n\n".join(f"Document {i}:\n{name}\n{name} has the key number {i}." for i, name in enumerate(PEOPLE, 1))
 QUESTION = "Which key does Carla have?"
-
-
-def test_passages_are_the_numbered_documents_with_what_stands_before_them_or_runs_of_words():
-    assert split_passages(DOCUMENT)[1] == "Document 2:\nBen\nBen has the key number 2."
-    assert split_passages("Preface\n\nDocument 1:\nA")[0] == "Preface" and split_passages(" \n") == []
-    words = [f"w{i}" for i in range(2 * WORDS + 1)]
-    passages = split_passages("  ".join(words))
-    assert [len(p.split()) for p in passages] == [WORDS, WORDS, 1] and " ".join(passages).split() == words
 
 
 def asked(tmp_path, model, length="50", change=(), **settings):

@@ -60,9 +60,7 @@ def boxed(*answers):
     (["Ann Lee"], ["It was Ann Lee, surely.", *boxed("Bob")], True),
     (["Ann Lee"], ["Joann Leeds.", "lee ann"], False),
     (["Ann Lee"], ["<think>Ann Lee?</think>\\boxed{Bob}", "no"], False),
-    (["1984"], ["It was in 1984 or 1985, I am not sure.", "\\boxed{1985}"], False),
     (["1,984"], boxed("1985", "1984"), True),
-    (["U2"], ["Was it U2?", "ABBA"], False),
 ])
 def test_open_answers_and_numbers_need_one_right_reply(answers, replies, known):
     assert judge([Asked("q", answers, replies)]) == ["q"] * known

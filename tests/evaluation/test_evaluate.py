@@ -1,5 +1,7 @@
-"""The evaluation loop: one row per question, failures count, resume does only what is missing, others are refused."""
+"""Files of questions, of which bad ones are named; the evaluation loop: one row per question, failures count, resume
+does only what is missing, others are refused."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -12,6 +14,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from mem_agent import eval_ruler_hqa as ev
+from mem_agent.evaluation.questions import load_questions
 from mem_agent.evaluation.results import EvalError, read_rows, read_run
 from mem_agent.evaluation.summary import failures, tables
 from mem_agent.hooks.traces import Trace, read_traces, trace_files
@@ -19,6 +22,53 @@ from mem_agent.tests.helpers.evaluations import RED, counted, encode, evaluate, 
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+
+# --- files of questions ---------------------------------------------------------------------------------------------
+
+WHOLE = {"context": "c", "input": "q", "answers": ["a"], "index": 1}
+
+
+def questions_of(root, content, length="50"):
+    (root / f"eval_{length}.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    return [entry.question for entry in load_questions(root, length)]
+
+
+@pytest.mark.parametrize("content,message", [
+    ("[", "not JSON"),
+    ([WHOLE | {"answers": []}], "entry 0.*`answers`"),
+    ([WHOLE, WHOLE | {"input": " ", "index": 2}], "entry 1.*`input`"),
+    ([WHOLE | {"context": [7, 2]}], "entry 0.*hotpot_dev_distractor"),
+    ([WHOLE, WHOLE], "entries 0 and 1 .*index 1"),
+])
+def test_bad_data_names_file_and_entry(tmp_path, content, message):
+    with pytest.raises(EvalError, match=rf"eval_50\.json.*{message}"):
+        questions_of(tmp_path, content)
+
+
+def test_what_an_entry_may_leave_out_and_what_a_conversation_has(tmp_path):
+    first, second = questions_of(tmp_path, [
+        {"context": "c", "input": "q", "answers": [1995]}, WHOLE | {"index": "x7"}])
+    assert (first.id, first.answers, first.task, first.metric) == ("0", ["1995"], "", "") and second.id == "x7"
+    system = {"role": "system", "content": "Be brief."}
+    own = {"numbers": [1, 2], "target": 3, "ground_truth": ["evil"], "task": "other"}
+    (asked,) = questions_of(tmp_path, [{
+        "input": "Reach 3.", "answers": ["1+2"], "task": "countdown", "metadata": own, "messages": [system],
+        "reply_prefix": "So: "}])
+    assert asked.prompt == [system, {"role": "user", "content": "Reach 3."}, {"role": "assistant", "content": "So: "}]
+    assert asked.metadata == {"numbers": [1, 2], "target": 3, "ground_truth": ["1+2"], "task": "countdown"}
+
+
+def test_documents_by_number_come_from_the_corpus(tmp_path):
+    lines = b'"Ann\\nAnn is."\n"Bob\\nBob is."\n'
+    (tmp_path / "corpus.jsonl").write_bytes(lines)
+    made_with = {"source": {}, "sha256": "", "bytes": 0, "corpus": {"sha256": hashlib.sha256(lines).hexdigest()}}
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": {"eval_50.json": made_with}}))
+    questions_of(tmp_path, [WHOLE | {"context": "", "documents": [1, 0]}])
+    assert [entry.context for entry in load_questions(tmp_path, "50")] == [
+        "Document 1:\nBob\nBob is.\n\nDocument 2:\nAnn\nAnn is."]
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------
 
 
 def text_of(body):
@@ -58,24 +108,22 @@ def test_samples_and_lengths_join_an_earlier_run_longest_documents_first_with_se
 
 
 @pytest.mark.parametrize(("named", "changed"), [
-    ("MEM_CHUNK_TOKENS was 8, is 9", {"mem_chunk_tokens": 9}), ("MEM_PROMPTS", {"mem_prompts": "other.yaml"}),
+    ("MEM_CHUNK_TOKENS was 8, is 9", {"mem_chunk_tokens": 9}), ("MEM_PROMPTS", {"mem_prompts": "own.yaml"}),
     ("EVAL_MODE was 'recurrent', is 'rag:bm25:3'", {"eval_mode": "rag:bm25:3"}), (r"another eval_50\.json", {}),
     ("another model", {}),
 ])
 def test_rows_of_something_else_are_refused_in_a_line_that_names_it(named, changed, tmp_path, model, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("own", "other"):
-        (tmp_path / f"{name}.yaml").write_text(f"final: '{name} {{problem}} {{memory}}'")
+    (tmp_path / "own.yaml").write_text("final: 'own {problem} {memory}'")
     write_data(tmp_path, count=1)
-    settings = {"mem_prompts": "own.yaml"}
-    evaluate(tmp_path, model, FakeRouter(default=RED), **settings)
-    evaluate(tmp_path, model, FakeRouter(default=RED), mem_concurrency=2, engine_max_len=999, lr=1.0, **settings)
+    evaluate(tmp_path, model, FakeRouter(default=RED))
+    evaluate(tmp_path, model, FakeRouter(default=RED), mem_concurrency=2, engine_max_len=999, lr=1.0)
     if "eval_50" in named:
         write_data(tmp_path, count=1, input="another")
     if "model" in named:
         (model / "extra.json").write_text("{}")
     with pytest.raises(EvalError, match=named):
-        evaluate(tmp_path, model, FakeRouter(default=RED), **settings | changed)
+        evaluate(tmp_path, model, FakeRouter(default=RED), **changed)
 
 
 # --- tasks ----------------------------------------------------------------------------------------------------------

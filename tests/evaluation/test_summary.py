@@ -36,15 +36,6 @@ def test_the_newest_row_counts_half_a_line_is_none_and_a_damaged_one_is_named(tm
         read_rows(write_folder(tmp_path / "damaged", [plain_row("a"), {"_id": "b"}]), "50")
 
 
-def test_a_folder_is_read_once_with_its_lengths_by_size_within_their_task(tmp_path):
-    names = ("800", "50", "vt_16384", "vt_8192", "100")
-    folder = write_files(tmp_path / "r", {name: [plain_row("a")] for name in names})
-    (run,) = read_results([folder, folder])
-    assert run.label == "r" and [*run.rows] == ["50", "100", "800", "vt_8192", "vt_16384"]
-    with pytest.raises(EvalError, match="no rows yet"):
-        read_results([write_folder(tmp_path / "empty", [])])
-
-
 # --- statistics -----------------------------------------------------------------------------------------------------
 
 

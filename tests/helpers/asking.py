@@ -1,4 +1,4 @@
-"""A model folder with a tokenizer and no weights, documents whose sections are two letters, an endpoint to use."""
+"""Documents whose sections are two letters, an endpoint to use."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-import pytest
 from openai import AsyncOpenAI
 
 from mem_agent.agents.vocabulary import Vocabulary
@@ -27,7 +25,7 @@ DOCUMENT = "QWZRXY"
 """Three sections: QW, ZR and XY."""
 ASKED = [{"role": "user", "content": f"{DOCUMENT}\nQuestion: Who, then?"}]
 REPLIES = ["red", "red", "red key", "so \\boxed{key}"]
-FAULTS = ("hang", "drop", "abort", "hold")
+FAULTS = ("hang", "abort")
 
 
 def reply(text: str) -> list[int]:
@@ -44,19 +42,6 @@ def router_of(replies: Sequence[Any], streams: bool = True) -> FakeRouter:
 async def chat(client: AsyncOpenAI, **others: Any) -> Any:
     """One that asks ``ASKED``, to which ``REPLIES`` are an engine's."""
     return await client.chat.completions.create(**{"model": "pocket", "messages": ASKED, **others})
-
-
-def prompt_of(body: dict) -> str:
-    return VOCABULARY.tokenizer.decode(body["token_ids"])
-
-
-@pytest.fixture(scope="session")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Import this name into the test module that wants it."""
-    folder = tmp_path_factory.mktemp("model")
-    make_tokenizer().save_pretrained(folder)
-    (folder / "config.json").write_bytes(orjson.dumps({"model_type": "llama", "max_position_embeddings": 4096}))
-    return folder
 
 
 def reader_of(folder: Path, router: FakeRouter, **config: Any) -> AskingReader:

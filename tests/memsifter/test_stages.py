@@ -18,12 +18,8 @@ from mem_agent.tests.helpers.stages_here import HERE
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 ADDS = pa.schema({"length": pa.int64(), "said": pa.list_(pa.int64()), "status": pa.string()})
+pytestmark = pytest.mark.usefixtures("folder")
 TEXTS = ["x" * (number + 1) for number in range(50)]
-
-
-@pytest.fixture(autouse=True)
-def here(folder):
-    return folder
 
 
 class Lengths:
@@ -114,13 +110,3 @@ def test_each_text_is_embedded_once_and_a_second_run_embeds_nothing(tmp_path, mo
     (tmp_path / "out/hashing/toy_test_embed.parquet").unlink()
     embed_all()
     assert len(embedded) == 47 and len(read_rows("out/hashing/toy_test_embed.parquet")) == 40
-
-
-def test_rows_without_dates_or_sessions_and_bad_rows_go_through():
-    none = {"haystack_sessions": "[]", "haystack_session_ids": [], "haystack_dates": [], "answer_session_ids": []}
-    odd = ({"haystack_dates": []}, none, {"haystack_sessions": "no JSON"}, {"question": " "})
-    write_rows("data/toy/test.parquet", [row_of(history_question(0)) | columns for columns in odd])
-    embed_all()
-    found = read_rows("out/hashing/toy_test_embed.parquet")
-    assert [(len(row["similarities"]), len(row["session_tokens"]), row["embed_status"][:7]) for row in found] == [
-        (6, 6, "ok"), (0, 0, "ok"), (0, 0, "bad row"), (0, 0, "bad row")]

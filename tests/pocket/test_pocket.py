@@ -1,11 +1,13 @@
-"""The tasks over documents: honest documents, rows as the agents build them, shipped weights that fit their files."""
+"""The tasks: honest documents and histories, rows as the agents build them, shipped weights that fit their files."""
 
 import hashlib
 import itertools
 import json
+import random
 
 import pytest
-from transformers import AutoTokenizer
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mem_agent.agents import build_agent
 from mem_agent.agents.documents import Chunks
@@ -14,15 +16,17 @@ from mem_agent.agents.prompts import load_prompts
 from mem_agent.agents.records import Generation, StopReason
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config
+from mem_agent.data.document_store import DocumentStore, store_folder
 from mem_agent.data.training_file import DataSource
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.hooks.reader import question_of
 from mem_agent.pocket import warmup
-from mem_agent.pocket.prepare import LENGTHS, prepare
+from mem_agent.pocket.prepare import EVAL_SEED, FIRST_TRAIN_SEED, LENGTHS, prepare
+from mem_agent.pocket.sifter import Way, histories, stored
 from mem_agent.pocket.task import make_examples
 from mem_agent.pocket.warmup import FOLDER, STARTS, rows, rows_of
 
-TRAIN_FILES = {"look-up": "86ad9d2ddf969d1e", "two-hop": "5a1116c3fa02f9da"}
+TRAIN_FILES = {"look-up": "86ad9d2ddf969d1e", "two-hop": "5a1116c3fa02f9da", "sifter": "2729f8268af34b0f"}
 """The beginning of SHA-256 of ``train.jsonl`` of seed 1: published figures are of these documents."""
 STREAMS = {
     ("look-up", False): "ef8dfd1e4644acb4", ("look-up", True): "d4587a7e6d6375a4",
@@ -89,3 +93,41 @@ def test_rows_are_the_prompts_that_the_agents_build(name, agent, turn, shown, to
     prompts = load_prompts("section_first", path) if path else {"rank": "{problem}"}
     ((prompt, _),) = rows(tokenizers[name], prompts, iter([(turn, "", slots)]))
     assert reader.requests(state)[0].prompt_ids == prompt
+
+
+# --- the sifter -----------------------------------------------------------------------------------------------------
+
+
+def test_histories_have_what_the_reward_and_the_measure_need(tmp_path):
+    prepare(tmp_path, 1, "sifter")
+    documents = DocumentStore(store_folder(tmp_path / "train.jsonl"))
+    with (tmp_path / "train.jsonl").open() as lines:
+        rows = [json.loads(line) for line in lines]
+    drawn = zip(rows, histories(FIRST_TRAIN_SEED + 1, 4096), strict=True)
+    for row, history in itertools.islice(drawn, 0, None, 256):
+        document = json.loads(documents.get(row["metadata"]["history_id"]))
+        assert document == json.loads(stored(history))
+        assert document["sessions"][history.gold][0]["content"].endswith(f" {history.answer}.")
+    entries = json.loads((tmp_path / "eval_sifter.json").read_text())
+    for entry, history in zip(entries, histories(EVAL_SEED, 200), strict=True):
+        assert entry["input"] == history.prompt() and entry["metadata"]["gold"] == [history.gold]
+
+
+def test_the_shipped_sifter_start_knows_the_form_and_ranks_by_chance(tokenizers):
+    """The replies that it finds likeliest, way by way, are right; the right way is seldom begun."""
+    model = AutoModelForCausalLM.from_pretrained(FOLDER / "sifter_start", dtype=torch.float32).eval()
+    tokenizer, vocabulary = tokenizers["sifter"], Vocabulary(tokenizers["sifter"])
+    agent = build_agent(Config(agent="chat", task="qa", mem_max_question=64, mem_max_final=24), vocabulary, {})
+    thought = len(vocabulary.encode_text(f"<think>{Way.RIGHT.value}: "))
+    begun, rest = [], []
+    for history in histories(9, 64):
+        (request,) = agent.requests(agent.start(Reading(vocabulary.encode_text(history.prompt()), Chunks((), 0))))
+        text = history.reply(Way.RIGHT, random.Random(0))
+        ids = [*vocabulary.encode_text(text), tokenizer.eos_token_id]
+        with torch.no_grad():
+            logits = model(torch.tensor([request.prompt_ids + ids])).logits[0, len(request.prompt_ids) - 1 : -1]
+        probabilities = logits.softmax(-1)[range(len(ids)), ids]
+        begun.append(float(probabilities[:thought].prod()))
+        rest.append(float(probabilities[thought:].prod()))
+    assert 0.005 < sum(begun) / 64 < 0.06
+    assert sum(rest) / 64 > 0.85

@@ -2,7 +2,6 @@
 
 import gguf
 import numpy as np
-import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
@@ -13,22 +12,17 @@ CONTROL, BYTES = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], [chr(code) for
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
 
 
-@pytest.fixture
-def model():
+def write_model(path):
+    """A model, and its file as llama.cpp's converter writes it: of each head the two halves of a rotary pair
+    alternate."""
     torch.manual_seed(0)
     config = LlamaConfig(
         hidden_size=WIDTH, intermediate_size=48, num_hidden_layers=2, num_attention_heads=HEADS, rms_norm_eps=1e-5,
         num_key_value_heads=GROUPS, max_position_embeddings=64, rope_theta=100000.0, tie_word_embeddings=True,
         vocab_size=len(CONTROL) + len(BYTES) + 2)
-    return LlamaForCausalLM(config).to(torch.bfloat16).eval()
-
-
-@pytest.fixture
-def file(model, tmp_path):
-    """As llama.cpp's converter writes it: of each head the two halves of a rotary pair alternate."""
-    path = tmp_path / "model.gguf"
+    model = LlamaForCausalLM(config).to(torch.bfloat16).eval()
     writer = gguf.GGUFWriter(path, "llama")
-    config, tokens = model.config, [*CONTROL, *BYTES, "\u0120", "he"]
+    tokens = [*CONTROL, *BYTES, "\u0120", "he"]
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(2)
@@ -57,12 +51,13 @@ def file(model, tmp_path):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
+    return model
 
 
-def test_a_file_of_the_package_gives_the_same_model_where_the_hub_is_out_of_reach(model, file, tmp_path, monkeypatch):
+def test_a_file_of_the_package_gives_the_same_model_where_the_hub_is_out_of_reach(tmp_path, monkeypatch):
+    model = write_model(tmp_path / "model.gguf")
     monkeypatch.setattr(smollm2, "_from_hub", lambda output: False)
-    monkeypatch.setattr(smollm2, "_package_file", lambda folder: file)
+    monkeypatch.setattr(smollm2, "_package_file", lambda folder: tmp_path / "model.gguf")
     assert smollm2.main(["--output", str(tmp_path / "made")]) == 0
     made = AutoModelForCausalLM.from_pretrained(tmp_path / "made")
     ids = torch.tensor([[1, 40, 41, 98, 7]])
@@ -71,9 +66,3 @@ def test_a_file_of_the_package_gives_the_same_model_where_the_hub_is_out_of_reac
     text = tokenizer.apply_chat_template([{"role": "user", "content": "he 12"}], tokenize=False)
     pieces = tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids)
     assert pieces[0] == "<|im_start|>" and {"he", "1", "2"} <= set(pieces) and tokenizer.eos_token == "<|im_end|>"
-
-
-def test_a_folder_that_is_there_stays(tmp_path, monkeypatch):
-    (tmp_path / "config.json").write_text("{}")
-    monkeypatch.setattr(smollm2, "_from_hub", None)
-    assert smollm2.main(["--output", str(tmp_path)]) == 0

@@ -5,14 +5,12 @@ import json
 import re
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
 
 from mem_agent.hooks.traces import Trace
 from mem_agent.memsifter.table import FILE, sifter_scores, write_scores
 from mem_agent.report.data import evaluations_of, read_material, results_csv
-from mem_agent.report.page import headlines, main, make_report, questions_json, questions_of, warnings
-from mem_agent.report.plots import plots_of
+from mem_agent.report.page import headlines, main, make_report, warnings
 from mem_agent.report.tables import half_width, tables_of, verdict
 from mem_agent.report.viewer.page import write_viewer
 from mem_agent.rewards.qa_metrics import MEMAGENT_TASKS
@@ -132,19 +130,6 @@ def test_bad_folder_is_one_clear_line(tmp_path, prepare, named, capsys):
     assert error.startswith("error: ") and named in error and error.count("\n") == 1
 
 
-def test_a_row_has_the_answers_of_every_run_of_the_same_data(tmp_path):
-    material = read_material([
-        folder(tmp_path / "a", [row("q1"), row("q1", 0.0, sample=1), row("q2")], samples=2),
-        folder(tmp_path / "b", [row("q1", 0.0, failure="timeout")]),
-        folder(tmp_path / "other", [row("q1")], data="other"),
-    ])
-    asked = questions_of(material.answers)
-    given = [(row["id"], {run: [each["score"] for each in found] for run, found in row["answers"].items()})
-             for row in json.loads(questions_json(asked, material.results, {}))["rows"]]
-    assert given == [("q1", {"0": [100.0, 0.0], "1": [0.0]}), ("q2", {"0": [100.0]}), ("q1", {"2": [100.0]})]
-    assert list(asked["run"]) == ["a", "a", "b", "a", "other"] and list(asked["failure"])[2] == "timeout"
-
-
 def test_pages_of_trajectories_are_written_beside_the_report(tmp_path, capsys):
     for name in ("my <run>", "bare"):
         write_text(tmp_path / name, "metrics.jsonl", '{"rollout":0,"reward":0.5}\n{"rollout":1,"reward":0.5}\n')
@@ -202,18 +187,6 @@ def test_evaluations_belong_to_the_run_of_their_model(tmp_path):
         ("50", 0, "sub_em", True), ("50", 10, "sub_em", True), ("50", 20, "sub_em", False),
         ("50", 40, "sub_em", False), ("50", 60, "sub_em", True), ("200", 40, "sub_em", True)]
     assert points["mean"][2] == pytest.approx(100 * (0.4 + 0.4 / 3)) and points["mean"][4] == 100.0
-
-
-# --- plots ----------------------------------------------------------------------------------------------------------
-
-
-def test_many_runs_and_lengths_have_a_drawing(tmp_path):
-    """Of names that TeX would choke on; a drawing's comments hold names as they are."""
-    material = read_material([folder(tmp_path / "a", [row("a")])])
-    line = material.frame[material.frame["metric"] == "sub_em"]
-    lines = [line.assign(run=f"$\\frac{{x {run}", length=f"l{length}") for run in range(12) for length in range(40)]
-    (drawn,) = plots_of(material._replace(frame=pd.concat(lines)))
-    assert drawn.svg.startswith(b"<?xml") and b"<!--" not in drawn.svg and drawn.png.startswith(b"\x89PNG")
 
 
 # --- the sifter -----------------------------------------------------------------------------------------------------

@@ -3,18 +3,17 @@ test_viewer_browser.py."""
 
 import re
 from base64 import b64decode
-from dataclasses import replace
 from zlib import decompress
 
 import orjson
 import pytest
 
 from mem_agent.hooks.traces import Trace, TraceDocument, TraceTurn
-from mem_agent.report.viewer.groups import Sibling, facts_of, gold_spans, groups_of
+from mem_agent.report.viewer.groups import Sibling, facts_of, gold_spans
 from mem_agent.report.viewer.page import main as view
 from mem_agent.report.viewer.page import write_viewer
 from mem_agent.report.viewer.show import main as show
-from mem_agent.tests.helpers.traces import group_of, write, write_small_results, write_small_run
+from mem_agent.tests.helpers.traces import write, write_small_results, write_small_run
 
 # --- facts ----------------------------------------------------------------------------------------------------------
 
@@ -22,10 +21,8 @@ from mem_agent.tests.helpers.traces import group_of, write, write_small_results,
 @pytest.mark.parametrize(("text", "gold", "found"), [
     ("Ann's box is of Silver, they said.", "silver", ["Silver"]),
     ("silver and silver", "silver", ["silver", "silver"]), ("silvery", "silver", []),
-    ("in the U.S. of A.", "US", ["U.S"]), ("Tower of London", "the tower", ["Tower"]),
-    ("the tower of\nthe big ben", "Tower of Big Ben", ["tower of\nthe big ben"]), ("Ann's box", "Anns", ["Ann's"]),
-    ("the 1,000 men", "1000", ["1,000"]), ("so \\boxed{big Ben}.", "Big Ben", ["big Ben"]),
-    ("我住在东京都", "东京", ["东京"]),
+    ("the tower of\nthe big ben", "Tower of Big Ben", ["tower of\nthe big ben"]),
+    ("the 1,000 men", "1000", ["1,000"]), ("我住在东京都", "东京", ["东京"]),
 ])
 def test_an_accepted_answer_is_found_where_it_stands(text, gold, found):
     assert [text[start:end] for start, end in gold_spans(text, facts_of([gold]))] == found
@@ -39,19 +36,6 @@ def test_golds_that_texts_hold_by_chance_are_not_searched_and_a_fact_is_followed
     sibling = Sibling(Trace(id="1", turns=turns), TraceDocument(id="d", sections=sections))
     found = [sibling.events(at, facts_of(["silver"])) for at in range(5)]
     assert found == [[""], ["entered"], ["held"], ["lost"], ["passed"]]
-
-
-# --- groups ---------------------------------------------------------------------------------------------------------
-
-
-def test_groups_are_in_the_order_of_numbers_siblings_of_samples_and_the_later_line_counts(tmp_path):
-    document, first, second, third = group_of()
-    later = replace(first, prediction="later")
-    write(tmp_path, "x", [*group_of(name="100"), document, third, second, first, later, *group_of(name="9")])
-    groups = groups_of(tmp_path / "trajectories" / "x.jsonl")
-    assert [group.name for group in groups] == ["9", "41", "100"]
-    assert groups[1].first.prediction == "later"
-    assert [sibling.trace.sample for sibling in groups[1].siblings] == [0, 1, 2]
 
 
 # --- the page -------------------------------------------------------------------------------------------------------

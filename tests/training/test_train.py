@@ -120,21 +120,6 @@ def test_a_run_that_goes_on_leaves_its_settings_as_they_were_resolved(tmp_path, 
     assert main(["--check", "--config", str(save / "mem_agent.yaml")]) == 0
 
 
-def test_the_pockets_chat_model_answers_while_the_run_lasts(monkeypatch):
-    port = str(free_ports(1)[0])
-    monkeypatch.setenv("POCKET_CHAT_PORT", port)
-    asked = {"messages": [{"role": "user", "content": "<user1>Ann likes fruit fig.</user>"
-                                                      "<question>Ann likes fruit what?</question>"}]}
-    url = f"http://127.0.0.1:{port}/v1/chat/completions"
-    with pocket_profile():
-        with urllib.request.urlopen(url, json.dumps(asked).encode()) as reply:
-            assert "fig" in json.load(reply)["choices"][0]["message"]["content"]
-        with pytest.raises(MemAgentError, match="POCKET_CHAT_PORT"), pocket_profile():
-            pass
-    with pytest.raises(OSError):
-        urllib.request.urlopen(url)
-
-
 @pytest.mark.servers
 def test_two_processes_train_on_what_the_engines_sampled():
     """vLLM behind vllm-router, megatron-core, two GRPO steps; nothing is left running. Faults: `tests/faults`."""
