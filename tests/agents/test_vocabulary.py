@@ -128,3 +128,11 @@ def test_chunks_are_consecutive_slices_and_only_the_centre_is_dropped(length, ch
     result = split_chunks(list(range(length)), 2, 3)
     assert [list(chunk) for chunk in result.chunks] == chunks
     assert (result.dropped, result.tokens) == (dropped, length)
+
+
+def test_a_model_without_a_chat_template_is_named_once(caplog):
+    tokenizer = copy.deepcopy(make_tokenizer())
+    tokenizer.chat_template, tokenizer.name_or_path = None, "/models/base"
+    for _ in range(2):
+        build_agent(Config(), Vocabulary(tokenizer), {})
+    assert caplog.text.count("/models/base") == 1

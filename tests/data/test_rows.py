@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mem_agent.data.rows import DataError, open_dataset, open_file
+from mem_agent.data.rows import BadRow, DataError, open_dataset, open_file
 from mem_agent.tests.helpers.question_rows import SQUAD_FILE
 
 ROWS = [{"question": "Who?", "n": 1}, {"question": "Wo?", "n": 2}]
@@ -32,6 +32,20 @@ def test_json_in_every_form_an_original_squad_file_and_parquet(tmp_path):
             ("Rivers", "Which?", ["Po", "The Po", "Po"]), ("Rivers", "None?", []), ("Seas", "Q", [])]
     pq.write_table(pa.Table.from_pylist(ROWS * 40), tmp_path / "a.parquet")
     assert fields(tmp_path / "a.parquet") == ROWS * 40
+
+
+@pytest.mark.parametrize(("cell", "read"), [
+    ("['Paris', 'City of Paris']", ["Paris", "City of Paris"]), ("""['Paris', "O'Hare"]""", ["Paris", "O'Hare"]),
+    ("[0, 1)", "[0, 1)"), ("[sic] Paris", "[sic] Paris"), ("['Paris', Rome]", None), ("['Paris'\n 'Rome']", None),
+])
+def test_a_list_that_went_through_a_csv_is_a_list_or_a_bad_row(tmp_path, cell, read):
+    quoted = cell.replace('"', '""')
+    path = write(tmp_path / "a.csv", f'question,answer\nQ?,"{quoted}"\n')
+    if read is None:
+        with pytest.raises(BadRow, match="answer"):
+            fields(path)
+    else:
+        assert fields(path) == [{"question": "Q?", "answer": read}]
 
 
 def test_a_csv_has_texts_and_lists_where_lists_belong_also_as_pandas_writes_them(tmp_path):

@@ -1,5 +1,7 @@
 """The hooks as hosts call them: records written, failures typed and counted, abort, rewards of a trajectory."""
 
+import importlib
+import inspect
 from collections import Counter
 from types import SimpleNamespace
 
@@ -17,6 +19,29 @@ from mem_agent.tests.helpers import samples
 from mem_agent.tests.helpers.fake_router import FakeRouter, log_probs_of
 from mem_agent.tests.helpers.tiny_tokenizer import encode, make_tokenizer
 from mem_agent.tests.hooks.conftest import rewarded, sample
+
+# --- how hooks are named and called ---------------------------------------------------------------------------------
+
+HOOKS = {
+    "rollout.generate": "args, sample, sampling_params",
+    "rollout.reward_func": "args, sample",
+    "rollout.nonzero_std": "args, samples",
+    "rollout.log_rollout": "rollout_id, args, samples, rollout_extra_metrics, rollout_time",
+    "rollout.log_eval": "rollout_id, args, data, extra_metrics",
+    "rollout.evaluate": "args, rollout_id, data_source",
+    "rollout.rollout_fully_async": "args, rollout_id, data_source",
+    "rollout.keep_policy": "args",
+    "custom_convert.custom_convert": "args, samples",
+}
+
+
+@pytest.mark.parametrize("path,given", HOOKS.items())
+def test_hooks_take_what_hosts_pass(path, given):
+    module, _, name = path.rpartition(".")
+    takes = inspect.signature(getattr(importlib.import_module(f"mem_agent.{module}"), name)).parameters.values()
+    needed = [p.name for p in takes if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    assert ", ".join(needed) == given
+
 
 # --- trajectories ---------------------------------------------------------------------------------------------------
 
