@@ -60,7 +60,7 @@ from .hooks.rewards import check_plugins
 from .hooks.sample import Record, Sample
 from .hooks.traces import KEPT_BYTES
 from .rollout_client import PASSING, RouterClient, client_for, close_clients
-from .system.cli import log_to_terminal, one_line_errors, run_main, run_stoppable
+from .system.cli import log_to_terminal, one_line_errors, run_stoppable
 from .system.concurrency import gather_or_cancel, watched
 from .system.text import one_line
 from .tasks import Task
@@ -278,4 +278,4 @@ async def _on_own_engines(config: Config, model: Path, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    run_main(main)
+    sys.exit(main())

@@ -54,7 +54,7 @@ from .data.document_store import DocumentWriter, store_folder
 from .data.questions import load_corpora, read_question, row_of
 from .data.rows import BadRow, BadRows, DataError, NoGoodRows, open_dataset, open_file
 from .data.synthesize import add_options, chosen, parse_curriculum, training_questions
-from .system.cli import one_line_errors, positive_number, run_main, stop_if_asked
+from .system.cli import one_line_errors, positive_number, stop_if_asked
 from .system.errors import MemAgentError
 from .system.files import replacing
 
@@ -161,4 +161,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    run_main(main)
+    sys.exit(main())

@@ -56,10 +56,6 @@ def _without_nulls(given: Any) -> Any:
     return {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else given
 
 
-def _without_scheme(given: Any) -> Any:
-    return given.rpartition(",")[2] if isinstance(given, str) else given
-
-
 def _as_parts(given: Any) -> Any:
     return [{"type": "text", "text": given}] if isinstance(given, str) else given or []
 
@@ -68,7 +64,7 @@ class Document(BaseModel):
     """One of ``text``, ``file_id`` of an upload, or ``file_data`` in base64, perhaps as a data URL."""
 
     file_id: str = ""
-    file_data: Annotated[Base64Bytes, BeforeValidator(_without_scheme)] = b""
+    file_data: Annotated[Base64Bytes, BeforeValidator(lambda data: str(data).rpartition(",")[2])] = b""
     filename: str = "file"
     title: str = ""
     text: str = ""

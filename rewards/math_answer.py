@@ -100,12 +100,9 @@ def _loose(reply: str, place: str, gold: str) -> bool:
     return _could_be(answer, wanted) and math_equal("close", answer, _for_sympy(gold, wanted))
 
 
-def _exact(reply: str, place: str, gold: str) -> bool:
-    return reply.rpartition("<answer>")[2].partition("</answer>")[0].strip() == gold
-
-
 MODES: Mapping[str, Callable[[str, str, str], bool]] = {
-    "strict": _strict, "medium": _medium, "loose": _loose, "exact": _exact}
+    "strict": _strict, "medium": _medium, "loose": _loose,
+    "exact": lambda reply, place, gold: reply.rpartition("<answer>")[2].partition("</answer>")[0].strip() == gold}
 
 
 # --- texts ----------------------------------------------------------------------------------------------------------

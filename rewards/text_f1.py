@@ -70,17 +70,14 @@ def answer_f1(prediction: str | None, golds: Sequence[str]) -> float:
 
 def answer_words(text: str) -> list[str]:
     """The words by which a text is compared, in order."""
-    plain = "".join(map(_parted, text.translate(_ASCII)))
+    # A blank for punctuation, symbols and controls that are not ASCII.
+    plain = "".join(" " if not character.isascii() and unicodedata.category(character)[0] in "PSZC" else character
+                    for character in text.translate(_ASCII))
     plain = unicodedata.normalize("NFKC", plain).lower()
     plain = _BARE_POINT.sub("0.", _THOUSANDS.sub("", plain))
     plain = _PUNCTUATION.sub(lambda mark: mark[1] or "", plain)
     words = [word for piece in _PIECE.findall(plain) for word in _cut(piece)]
     return [word for word in words if word not in _ARTICLES] or words
-
-
-def _parted(character: str) -> str:
-    """A blank for punctuation, symbols and controls that are not ASCII."""
-    return " " if not character.isascii() and unicodedata.category(character)[0] in "PSZC" else character
 
 
 def _cut(piece: str) -> Sequence[str]:

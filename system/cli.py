@@ -29,7 +29,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from io import StringIO
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from .errors import ConfigError, MemAgentError
 
@@ -42,12 +42,6 @@ _asked = False
 """Whether a signal has come."""
 _task: asyncio.Task[Any] | None = None
 """What ``run_stoppable`` runs."""
-
-
-def run_main(main: Callable[[], int]) -> NoReturn:
-    """A command as a program of its own: ``if __name__ == "__main__": run_main(main)``."""
-    stop_on_signals()
-    sys.exit(main())
 
 
 def one_line_errors(

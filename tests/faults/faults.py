@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from mem_agent.system.cli import run_main
+from mem_agent.system.cli import stop_on_signals
 
 if TYPE_CHECKING:
     from .drill import Scene
@@ -227,4 +227,5 @@ MATRIX = [
 
 
 if __name__ == "__main__":
-    run_main({"train": observed_train, "eval": observed_eval}[sys.argv.pop(1)])
+    stop_on_signals()
+    sys.exit({"train": observed_train, "eval": observed_eval}[sys.argv.pop(1)]())
