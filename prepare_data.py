@@ -56,7 +56,7 @@ from .data.own_questions import write_folder
 from .data.questions import Question, load_corpora, read_question, row_of
 from .data.rows import BadRow, BadRows, DataError, NoGoodRows, open_dataset, open_file
 from .data.synthesize import add_options, chosen, parse_curriculum, training_questions
-from .system.cli import one_line_errors, positive_number, run_main, stop_if_asked
+from .system.cli import one_line_errors, positive_number, stop_if_asked
 from .system.errors import MemAgentError
 from .system.files import replacing
 
@@ -64,6 +64,7 @@ ROWS, DOCUMENTS = 32_768, "200"
 """Of a synthesised training set."""
 HELD_OUT, MOST_HELD_OUT = 0.2, 200
 """Share and number of the questions that a folder keeps for evaluation."""
+_DOCUMENT = frozenset({"context", "context_id"})
 Written = tuple[bytes, str | None]
 """A line of the output, and its document if that is not inline."""
 
@@ -99,7 +100,7 @@ def _write_folder(args: argparse.Namespace) -> int:
     """Training rows and held-out evaluation files."""
     counts: Counter[str] = Counter()
     questions = [question for question, _ in _good_rows(args, counts)]
-    source = {"kind": "own", "limit": args.limit, "dataset": args.hf_dataset, "revision": args.hf_revision}
+    source = {"kind": "own", "limit": args.limit, "dataset": args.hf_dataset, "split": args.hf_split}
     if args.input:
         source |= {"file": args.input.name, "sha256": sha256_of(args.input)}
     held_out = min(HELD_OUT, MOST_HELD_OUT / len(questions)) if args.held_out is None else args.held_out
@@ -122,38 +123,32 @@ def _good_rows(args: argparse.Namespace, counts: Counter[str]) -> Iterator[tuple
     if args.published_questions or args.layout:
         raise DataError("--published-questions and --published-layout are for --synthesize, which makes documents")
     name = args.input or args.hf_dataset
-    rows = open_file(name) if args.input else open_dataset(name, args.hf_split, args.hf_revision)
-    bad = BadRows("prepare_data")
-    ids: dict[Any, str] = {}
-    are_read: bool | None = None  # whether rows have documents, as the first good one does or not
-    for row in tqdm(rows, unit=" rows", disable=None):  # None: silent unless a terminal
-        try:
-            question = read_question(row.fields)
-            made, document = row_of(question)
-            is_read = not made["metadata"].keys().isdisjoint(("context", "context_id"))
-            if are_read and not is_read:
-                raise BadRow("context is missing, which the rows before have")
-            line = _line(made)
-        except BadRow as error:
-            bad.add(f"{row.where}: {error}")
-            continue
-        are_read = is_read
-        first = ids.setdefault(made["metadata"].get("id", row.where), row.where)
-        if first != row.where and not counts["repeated"]:
-            repeated = f"{row.where} has the id of {first}"
-        counts["repeated"] += first != row.where
+    rows = open_file(name) if args.input else open_dataset(name, args.hf_split)
+    bad, ids, repeated = BadRows("prepare_data"), set[Any](), list[Any]()
+
+    def read(fields: dict[str, Any]) -> tuple[Question, bytes, str | None, dict[str, Any]]:
+        row, document = row_of(question := read_question(fields))
+        if counts["with documents"] and _DOCUMENT.isdisjoint(row["metadata"]):
+            raise BadRow("context is missing, which the rows before have")
+        return question, _line(row), document, row["metadata"]
+
+    for question, line, document, metadata in bad.sift(rows, read):
+        counts["with documents"] += not _DOCUMENT.isdisjoint(metadata)
+        if "id" in metadata and metadata["id"] in ids:
+            repeated.append(metadata["id"])
+        ids.add(metadata.get("id"))
         counts["written"] += 1
         yield question, (line, document)
         if counts["written"] == args.limit:
             break
     bad.tell_rest()
     counts["left out"] = bad.count
-    if counts["repeated"]:
-        print(f"prepare_data: {counts['repeated']} rows repeat an id ({repeated}); they are kept: remove those that "
-              "are copies", file=sys.stderr)
+    if repeated:
+        print(f"prepare_data: {len(repeated)} rows repeat an id, such as {repeated[0]}; they are kept: remove those "
+              "that are copies", file=sys.stderr)
     if not counts["written"]:
         raise NoGoodRows(f"{name}: no good row among {bad.count}; {args.output} is not written")
-    if not are_read:
+    if not counts["with documents"]:
         print("prepare_data: no row has a document (field `context`): they are for AGENT=chat alone", file=sys.stderr)
 
 
@@ -191,9 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--synthesize", action="store_true", help="make long documents from --raw files")
     add = parser.add_argument
     add("--hf-split", default="train", help="split of the dataset (train)")
-    add("--hf-revision", default="", help="branch, tag or commit of the dataset")
-    add("--output", type=Path, required=True, metavar="PATH",
-        help="JSONL file to write; a name without an ending is a folder: training rows and evaluation files")
+    add("--output", type=Path, required=True, metavar="FILE", help="JSONL file to write")
     add("--limit", type=positive_number, metavar="N", help="stop after N rows written")
     add("--documents", metavar="CURRICULUM",
         help="documents per row, perhaps several with their shares, trained on in this order "
@@ -209,4 +202,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    run_main(main)
+    sys.exit(main())

@@ -63,18 +63,7 @@ from .hooks import no_signal, rewards, traces
 from .hooks.host import HostArgs, as_output, evaluate, is_aborting, keep_policy, rollout_fully_async, sampling_of
 from .hooks.metrics import metrics_line, rollout_metrics
 from .hooks.reader import Reader, context_of, question_of, reader_for, row_of, task_name, task_of
-from .hooks.sample import (
-    Record,
-    as_reward,
-    ended,
-    failed,
-    lost,
-    require_survivors,
-    reward_of,
-    write_failure,
-    write_record,
-    write_scores,
-)
+from .hooks.sample import Record, ended, lost, require_survivors, reward_of, write_failure, write_record, write_scores
 from .rewards.reward import overlong_cost, plain_parts
 from .rollout_client import How, client_for
 from .system.concurrency import gather_or_cancel
@@ -188,7 +177,8 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     except (ConfigError, asyncio.CancelledError):
         raise
     except Exception as error:  # the rollout boundary: one bad trajectory must not end the run
-        trajectory = failed(*_reason(error, f"trajectory {sample.index} failed"))
+        failure = Failure(*_reason(error, f"trajectory {sample.index} failed"))
+        trajectory = Trajectory((), Outcome.FAILED, failure=failure)
         record = Record.of_trajectory(trajectory, evaluation=evaluation, task=task)
     if trajectory.failure:
         logger.warning("trajectory %s: %s: %s", sample.index, trajectory.failure.kind, trajectory.failure.message)
@@ -226,8 +216,8 @@ async def _read(
     ahead = config.fully_async or config.groups_in_flight > config.rollout_batch_size
 
     async def sample_round(requests: Sequence[TurnRequest], number: int) -> Sequence[Generation]:
-        last = ahead or requests[0].kind is TurnKind.FINAL
-        left = 0 if last else max(0, len(reading.document.chunks) - number)
+        final = requests[0].kind is TurnKind.FINAL
+        left = 0 if ahead or final else max(0, len(reading.document.chunks) - number)
         return await session.sample(requests, number, replace(how, weight=left))
 
     client = client_for(host.router, config.mem_concurrency)
@@ -248,29 +238,25 @@ async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
 
     ``sample`` may be a list, as hosts give groups; the result is then a list.
     """
-    host = HostArgs(args)
     if isinstance(sample, list):
-        return [await _reward(host, one) for one in sample]
-    return await _reward(host, sample)
-
-
-async def _reward(host: HostArgs, sample: Any) -> Any:
-    record = Record.of(sample)
-    given = host.config.supervised and record is not None and not record.evaluation
-    if lost(sample) or given:
-        return as_reward(0.0, host.reward_key)
+        return [await reward_func(args, one) for one in sample]
+    host, worth = HostArgs(args), 0.0
     try:
-        return as_reward(await _sum_of_parts(host, sample, record), host.reward_key)
+        if not lost(sample):
+            worth = await _sum_of_parts(host, sample)
     except Exception as error:  # as in generate: one bad row must not end the run
         if isinstance(error, ConfigError) and not host.config.fully_async:  # whose worker would sample on for ever
             raise
         kind, message = _reason(error, f"trajectory {sample.index} cannot be scored")
-    logger.warning("trajectory %s: %s: %s", sample.index, kind, message)
-    write_failure(sample, kind, message, host.reward_key)
-    return as_reward(0.0, host.reward_key)
+        logger.warning("trajectory %s: %s: %s", sample.index, kind, message)
+        write_failure(sample, kind, message, host.reward_key)
+    return {host.reward_key: worth} if host.reward_key else worth
 
 
-async def _sum_of_parts(host: HostArgs, sample: Any, record: Record | None) -> float:
+async def _sum_of_parts(host: HostArgs, sample: Any) -> float:
+    record = Record.of(sample)
+    if host.config.supervised and record and not record.evaluation:
+        return 0.0
     config, task, reply, row = host.config, task_of(host.config, sample), sample.response or "", row_of(sample)
     parts = plain_parts(await asyncio.to_thread(task.reward, reply, row) if task.slow else task.reward(reply, row))
     if record is None:  # of another generate hook
@@ -278,7 +264,7 @@ async def _sum_of_parts(host: HostArgs, sample: Any, record: Record | None) -> f
     accuracy = task.accuracy(parts)
     record = replace(record, reward_parts=parts, accuracy=accuracy)
     if not record.evaluation:
-        reward = rewards.reward_for(host)
+        reward = rewards.run_of(host).reward
         parts = plain_parts(await reward.parts(rewards.answered(config, sample, record)))
         pace = min(1.0, record.counts["rounds"] / (record.counts["chunks"] + 1))
         paid = turn_cost(config) * pace * max(0.0, accuracy)
@@ -339,10 +325,7 @@ def rollout_of_given_replies(args: Any, rollout_id: int, data_source: Any, evalu
     async def teach(sample: Any) -> None:
         sample.reward = await reward_func(args, await generate(args, sample, {}))
 
-    async def teach_all() -> None:
-        await gather_or_cancel(*map(teach, samples))
-
-    asyncio.run(teach_all())
+    asyncio.run(gather_or_cancel(*map(teach, samples)))
     require_survivors(samples, "a rollout")
     return as_output(groups)
 

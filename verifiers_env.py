@@ -27,11 +27,11 @@ from . import rollout
 from .checkpoints.hf_model import config_for_model, local_folder
 from .config import Config, ConfigError
 from .data.training_file import DataSource
-from .evaluation.endpoint import Api, EvalEndpoint, frame_of
+from .evaluation.endpoint import Api, endpoint_at
 from .hooks.host import embedded_args
 from .hooks.reader import question_of, reader_for, row_of, task_of
 from .hooks.sample import Record, Sample
-from .rollout_client import Dialect, close_clients
+from .rollout_client import close_clients
 from .system.plugins import shell_words
 
 __all__ = ["MemoryHarness", "MemoryTaskset"]
@@ -103,7 +103,9 @@ class MemoryHarness(vf.Harness[MemoryHarnessConfig]):
         folder = local_folder(self.config.tokenizer or ctx.model, "the harness' tokenizer", weights=False)
         config, _ = config_for_model(folder, words(self.config.settings))  # the model's own, where these say nothing
         config = config.replace(hf_ckpt=str(folder), train_data=data.rows)
-        server = chat_endpoint(config, endpoint, secret, ctx.model)
+        vocabulary = reader_for(config.hf_ckpt, config, "{}").vocabulary
+        url = endpoint.rstrip("/").removesuffix("/v1")  # verifiers watches what is asked there
+        server = endpoint_at(url, vocabulary, config, api=Api.CHAT, model=ctx.model, key=secret)
         sample = sample_at(data.rows, data.row)
         try:
             await rollout.generate(embedded_args(config, server), sample, {}, evaluation=True)
@@ -123,15 +125,6 @@ def words(settings: str) -> dict[str, str]:
     if wrong := [name for name, equals, _ in parts if not equals]:
         raise ConfigError(f"settings {settings!r}: {wrong[0]!r} is no NAME=value")
     return {name: value for name, _, value in parts}
-
-
-def chat_endpoint(config: Config, url: str, key: str, model: str) -> EvalEndpoint:
-    """The server at ``url``, which verifiers watches, asked in OpenAI's wording of a chat."""
-    vocabulary = reader_for(config.hf_ckpt, config, "{}").vocabulary
-    return EvalEndpoint(
-        dialect=Dialect.VLLM, base_url=url.rstrip("/").removesuffix("/v1"), vocabulary=vocabulary,
-        frame=frame_of(vocabulary, config.mem_thinking), api=Api.CHAT, model=model, key=key,
-    )
 
 
 @cache

@@ -29,19 +29,12 @@ from pydantic import Field
 
 from . import memagent
 from .interface import ReaderSettings
+from .memagent import State
 from .records import Generation
 
 SKIP, UPDATE, FINISH = "skip", "update", "finish"
 _AROUND = " \t\r*_`#.,:;!\"'<>[]()"
 """What models put around a word."""
-
-
-@dataclass(frozen=True, slots=True)
-class State(memagent.State):
-    skipped: int = 0
-    exited_after: int = 0
-    """Chunks read when the policy ended the reading; 0 while it has not."""
-    format_fallbacks: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,31 +45,27 @@ class GatedSettings(ReaderSettings):
 class Gated(memagent.MemAgent):
     """``AGENT=gated``"""
 
-    Settings, state_type, memory_name = GatedSettings, State, "gated"
+    Settings, memory_name = GatedSettings, "gated"
+    counted = (*memagent.MemAgent.counted, "skipped", "exited", "format_fallbacks")
 
     def update(self, state: State, reply: Generation) -> State:
         carried = self.carried(reply)
         decision, text = split_decision(self.vocabulary.decode(carried))
         memory = self.encoded(text)
         if decision == SKIP and not memory:
-            return replace(state, skipped=state.skipped + 1)
+            return state.plus(skipped=1)
         if decision == UPDATE:
             return self.with_memory(state, memory)
-        fallback = replace(state, format_fallbacks=state.format_fallbacks + 1)
+        fallback = state.plus(format_fallbacks=1)
         if decision != FINISH or self.settings.query_blind:
             return self.with_memory(fallback, carried)
         if not (memory or state.memory):
             return fallback
-        ended = replace(state, next_chunk=len(state.reading.document.chunks), exited_after=state.next_chunk)
+        ended = replace(state.plus(exited=1), next_chunk=len(state.reading.document.chunks))
         return self.with_memory(ended, memory or state.memory)
 
     def reply_for(self, before: str, memory: str) -> str:
         return SKIP if memory == before else f"{UPDATE}\n{memory}"
-
-    def counts(self, state: State) -> dict[str, float]:
-        read, exited = state.exited_after or state.next_chunk, float(state.exited_after > 0)
-        own = memagent.values_of(state, "skipped", "format_fallbacks")
-        return super().counts(state) | own | {"chunks_read": read, "exited": exited}
 
 
 def split_decision(reply: str) -> tuple[str, str]:

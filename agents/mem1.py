@@ -33,31 +33,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from . import memagent
 from .interface import ReaderSettings
+from .memagent import State
 from .records import Generation
 
 _STATE = re.compile(r"<IS>((?:(?!<IS>).)*?)</IS>", re.DOTALL)
 _ANSWER = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class State(memagent.State):
-    format_fallbacks: int = 0
-
-
 class Mem1(memagent.MemAgent):
     """``AGENT=mem1``"""
 
-    Settings, state_type, memory_name, final_name = ReaderSettings, State, "mem1", "mem1_final"
+    Settings, memory_name, final_name = ReaderSettings, "mem1", "mem1_final"
+    counted = (*memagent.MemAgent.counted, "format_fallbacks")
 
     def update(self, state: State, reply: Generation) -> State:
         written = _last(_STATE, self.said(reply))
         if not written:
-            return replace(state, format_fallbacks=state.format_fallbacks + 1)
+            return state.plus(format_fallbacks=1)
         return self.with_memory(state, self.encoded(written))
 
     def answer(self, state: Any) -> str:
@@ -66,9 +62,6 @@ class Mem1(memagent.MemAgent):
         if not answer:
             return reply
         return answer if "\\boxed{" in answer else f"\\boxed{{{answer}}}"
-
-    def counts(self, state: State) -> dict[str, float]:
-        return super().counts(state) | {"format_fallbacks": state.format_fallbacks}
 
 
 def _last(block: re.Pattern[str], text: str) -> str:

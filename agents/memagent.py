@@ -23,9 +23,10 @@ shows, ``reading_turns`` which chunks are read next.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Self
 
 from ..config import Config
 from ..system.plugins import parse_settings
@@ -41,12 +42,16 @@ class State:
     next_chunk: int = 0
     memory: tuple[int, ...] = ()
     answer: str | None = None
-    empty_updates: int = 0
-    truncated_memories: int = 0
+    counted: Counter[str] = field(default_factory=Counter)
+    """What ``MemAgent.counted`` names."""
 
     @property
     def reads_on(self) -> bool:
         return self.next_chunk < len(self.reading.document.chunks)
+
+    def plus(self, **counts: int) -> Self:
+        """With so much more counted."""
+        return replace(self, counted=self.counted + Counter(counts))
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ class MemAgent(MemoryAgent):
     memory_name: ClassVar[str] = "memory"
     final_name: ClassVar[str] = "final"
     """Names of its turns' wording."""
+    counted: ClassVar[tuple[str, ...]] = ("chunks_read", "empty_updates", "truncated_memories")
+    """Metrics, by the names under which states count them."""
 
     def __init__(self, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> None:
         self.settings: Any = parse_settings(self.Settings, config.agent_args, "AGENT_ARGS")
@@ -87,8 +94,8 @@ class MemAgent(MemoryAgent):
     def advance(self, state: Any, generations: Sequence[Generation]) -> Any:
         (reply,) = generations
         if state.reads_on:
-            cut = state.truncated_memories + (reply.stop is StopReason.LENGTH)
-            return self.update(replace(state, next_chunk=state.next_chunk + 1, truncated_memories=cut), reply)
+            read = state.plus(chunks_read=1, truncated_memories=reply.stop is StopReason.LENGTH)
+            return self.update(replace(read, next_chunk=state.next_chunk + 1), reply)
         opened = self.final_turn.thinking_open
         return replace(state, answer=self.vocabulary.answer_text(reply.token_ids, thinking_open=opened))
 
@@ -104,7 +111,7 @@ class MemAgent(MemoryAgent):
         return memory or self.vocabulary.decode(self.empty)
 
     def counts(self, state: Any) -> dict[str, float]:
-        return {"chunks_read": state.next_chunk} | values_of(state, "empty_updates", "truncated_memories")
+        return {name: state.counted[name] for name in self.counted}
 
     # --- what readers differ in -------------------------------------------------------------------------------------
 
@@ -127,7 +134,7 @@ class MemAgent(MemoryAgent):
         return self.with_memory(state, self.carried(reply))
 
     def with_memory(self, state: Any, memory: tuple[int, ...]) -> Any:
-        return replace(state, memory=memory, empty_updates=state.empty_updates + (not memory))
+        return replace(state.plus(empty_updates=not memory), memory=memory)
 
     def carried(self, reply: Generation) -> tuple[int, ...]:
         """The part of a memory turn's reply that may be carried, at most ``max_memory`` ids."""
@@ -144,8 +151,3 @@ class MemAgent(MemoryAgent):
     def encoded(self, text: str) -> tuple[int, ...]:
         """A memory from text."""
         return tuple(self.vocabulary.encode_text(text)[: self.max_memory])
-
-
-def values_of(state: Any, *names: str) -> dict[str, float]:
-    """Counts of a state, by the names of its fields."""
-    return {name: getattr(state, name) for name in names}

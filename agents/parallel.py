@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -45,9 +45,6 @@ _AROUND = " \t\r\n*_`.:!\"'"
 class State(memagent.State):
     notes: tuple[tuple[int, ...], ...] = ()
     """Useful replies that wait to be merged; at least two, or none."""
-    useful_notes: int = 0
-    merges: int = 0
-    format_fallbacks: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,6 +57,7 @@ class Parallel(memagent.MemAgent):
     """``AGENT=parallel``"""
 
     Settings, state_type, memory_name = ParallelSettings, State, "note"
+    counted = (*memagent.MemAgent.counted, "useful_notes", "merges", "format_fallbacks")
 
     def __init__(self, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> None:
         super().__init__(config, vocabulary, prompts, frame)
@@ -81,27 +79,19 @@ class Parallel(memagent.MemAgent):
     def advance(self, state: State, generations: Sequence[Generation]) -> State:
         if not (state.notes or state.reads_on):
             return super().advance(state, generations)
-        cut = sum(reply.stop is StopReason.LENGTH for reply in generations)
-        state = replace(state, truncated_memories=state.truncated_memories + cut)
+        state = state.plus(truncated_memories=sum(reply.stop is StopReason.LENGTH for reply in generations))
         return self._merged(state, *generations) if state.notes else self._noted(state, generations)
-
-    def counts(self, state: State) -> dict[str, float]:
-        return super().counts(state) | memagent.values_of(state, "useful_notes", "merges", "format_fallbacks")
 
     def _noted(self, state: State, generations: Sequence[Generation]) -> State:
         notes = [self.carried(reply) for reply in generations]
         texts = [self.vocabulary.decode(note).strip() for note in notes]
         useful = tuple(note for note, text in zip(notes, texts, strict=True)
                        if note != state.memory and text.strip(_AROUND).lower() not in self._nothing)
-        state = replace(
-            state, next_chunk=state.next_chunk + len(generations), useful_notes=state.useful_notes + len(useful),
-            format_fallbacks=state.format_fallbacks + texts.count(""),
-        )
-        return replace(state, memory=useful[0]) if len(useful) == 1 else replace(state, notes=useful)
+        read = len(generations)
+        state = state.plus(chunks_read=read, useful_notes=len(useful), format_fallbacks=texts.count(""))
+        change: Any = {"memory": useful[0]} if len(useful) == 1 else {"notes": useful}
+        return replace(state, next_chunk=state.next_chunk + read, **change)
 
     def _merged(self, state: State, reply: Generation) -> State:
         merged = self.carried(reply)
-        return replace(
-            state, memory=merged or state.notes[-1], notes=(), merges=state.merges + 1,
-            format_fallbacks=state.format_fallbacks + (not merged),
-        )
+        return replace(state.plus(merges=1, format_fallbacks=not merged), memory=merged or state.notes[-1], notes=())

@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +58,16 @@ def load_prompts(layout: str, override: str = "", own: Prompts | None = None, bl
     if not override:
         return built_in
     try:
-        own_texts = yaml.safe_load(Path(override).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"MEM_PROMPTS={override!r}: cannot be read: {reason_of(error)}") from None
-    if not isinstance(own_texts, dict) or not own_texts.keys() <= built_in.keys():
-        raise ConfigError(f"MEM_PROMPTS={override!r}: allowed: a mapping of {', '.join(built_in)} to texts")
-    for name, text in own_texts.items():
-        slots, found = SLOT.findall(built_in[name]), SLOT.findall(str(text))
-        if sorted(found) != sorted(slots):
-            hidden = " while query_blind=1 hides the problem" if blind else ""
-            raise ConfigError(f"MEM_PROMPTS={override!r}: `{name}` needs the slots {slots} once{hidden}, has {found}")
-    return built_in | {name: str(text) for name, text in own_texts.items()}
+        own_texts = {name: str(text) for name, text in yaml.safe_load(Path(override).read_text("utf-8")).items()}
+        for name, text in own_texts.items():
+            slots, found = SLOT.findall(built_in[name]), SLOT.findall(text)
+            if sorted(found) != sorted(slots):
+                hidden = " while query_blind=1 hides the problem" if blind else ""
+                raise ValueError(f"`{name}` needs the slots {slots} once{hidden}, has {found}")
+    except (OSError, ValueError, LookupError, AttributeError, yaml.YAMLError) as error:
+        raise ConfigError(f"MEM_PROMPTS={override!r}: {reason_of(error)}; allowed: a mapping of {', '.join(built_in)} "
+                          "to texts") from None
+    return built_in | own_texts
 
 
 def _in_layout(text: str, layout: str) -> str:
@@ -95,25 +94,12 @@ class Frame:
 
     def __call__(self, content: str) -> str:
         """Raises ConfigError where the template refuses it."""
-        return self._render([Message(Role.USER, content)]) if self._tokenizer.chat_template else content
+        return self.conversation([Message(Role.USER, content)]) if self._tokenizer.chat_template else content
 
     def conversation(self, messages: Sequence[Message]) -> str:
         """The text of the prompt for these messages. Raises ConfigError where the template refuses them."""
         if not self._tokenizer.chat_template:
             return "".join(f"{message.text}\n\n" for message in messages)
-        return self._render(messages if self.has_system else _folded(messages))
-
-    @cached_property
-    def has_system(self) -> bool:
-        """Whether the template shows a system message, in a place of its own or at one that it chooses."""
-        system, user = "MEMSYSTEMX7Q", "MEMUSERX7Q"
-        try:
-            shown = self._render([Message(Role.SYSTEM, system), Message(Role.USER, user)])
-        except ConfigError:
-            return False
-        return shown.count(system) == shown.count(user) == 1
-
-    def _render(self, messages: Sequence[Message]) -> str:
         chat = [{"role": message.role.value, "content": message.text} for message in messages]
         try:
             return self._shown(chat)
@@ -125,14 +111,6 @@ class Frame:
 def chat_frame(tokenizer: Any, thinking: bool, extra: Mapping[str, Any]) -> Frame:
     """The model's chat template under MEM_THINKING and the host's own options."""
     return Frame(tokenizer, {"enable_thinking": thinking, **extra})
-
-
-def _folded(messages: Sequence[Message]) -> Sequence[Message]:
-    """Without a system message, which is the first: its text at the head of the first user message."""
-    if messages[0].role is not Role.SYSTEM:
-        return messages
-    system, first, *rest = messages
-    return [Message(Role.USER, f"{system.text}\n\n{first.text}"), *rest]
 
 
 # --- token ids ----------------------------------------------------------------------------------------------------
@@ -186,8 +164,15 @@ def compile_chat(
     """
     texts = {str(number): vocabulary.encode_text(each.text) for number, each in enumerate(before)}
     marked = [Message(each.role, _marker(number)) for number, each in enumerate(before)]
-    rendered = frame.conversation([*marked, Message(Role.USER, _marker(len(before)))])
-    template = _cut_at_markers(rendered, [*texts, PROBLEM], vocabulary)
+    marked += [Message(Role.USER, _marker(len(before)))]
+    try:
+        template = _cut_at_markers(frame.conversation(marked), [*texts, PROBLEM], vocabulary)
+    except ConfigError:
+        if marked[0].role is not Role.SYSTEM:
+            raise
+        system, first, *rest = marked  # it has no place for a system message
+        marked = [Message(Role.USER, f"{system.text}\n\n{first.text}"), *rest]
+        template = _cut_at_markers(frame.conversation(marked), [*texts, PROBLEM], vocabulary)
     # Some templates put the system message beside the question; the order is theirs, except for the question's.
     if template.slots[-1] != PROBLEM:
         raise ConfigError("the model's chat template does not show the question last")

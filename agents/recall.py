@@ -80,9 +80,9 @@ class WordCounter:
 
 def tfidf(texts: Sequence[Bag], query: Bag) -> list[float]:
     """Each text's cosine with the query, times the query's length, which changes no order."""
-    frequencies = np.bincount(np.concatenate([text.words for text in texts]))
+    frequencies, asked = _frequencies(texts, query)
     idf = np.log((1 + len(texts)) / (1 + frequencies)) + 1
-    asked = _by_number(query, len(idf)) * idf
+    asked = asked * idf
     weights = [text.counts * idf[text.words] for text in texts]
     lengths = [np.linalg.norm(weight) or 1.0 for weight in weights]
     return [round(float(weight @ asked[text.words] / length), DIGITS)
@@ -91,28 +91,23 @@ def tfidf(texts: Sequence[Bag], query: Bag) -> list[float]:
 
 def bm25(texts: Sequence[Bag], query: Bag) -> list[float]:
     """Each text's score for the query."""
-    frequencies = np.bincount(np.concatenate([text.words for text in texts]))
-    idf = np.log(1 + (len(texts) - frequencies + 0.5) / (frequencies + 0.5))
-    asked = _by_number(query, len(idf)) * idf
+    frequencies, asked = _frequencies(texts, query)
+    asked = asked * np.log(1 + (len(texts) - frequencies + 0.5) / (frequencies + 0.5))
     lengths = [text.counts.sum() for text in texts]
     scales = K1 * (1 - B + B * np.array(lengths) / (np.mean(lengths) or 1))
     return [round(float((asked[text.words] * text.counts / (text.counts + scale)).sum()), DIGITS)
             for text, scale in zip(texts, scales, strict=True)]
 
 
-def _by_number(query: Bag, size: int) -> NDArray[Any]:
-    """How often each of the first ``size`` words stands in the query."""
-    known = query.words < size
-    return np.bincount(query.words[known], query.counts[known], minlength=size)
+def _frequencies(texts: Sequence[Bag], query: Bag) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Of each word of the texts: in how many of them it stands, and how often in the query."""
+    frequencies = np.bincount(np.concatenate([text.words for text in texts]))
+    known = query.words < len(frequencies)
+    return frequencies, np.bincount(query.words[known], query.counts[known], minlength=len(frequencies))
 
 
 encoder = cache(make_encoder)
 """The embedding model in a folder or of a hub id, once in a process."""
-
-
-def cosines(vectors: Sequence[NDArray[np.float32]], query: NDArray[np.float32]) -> list[float]:
-    """Of vectors of length 1."""
-    return (np.stack(vectors) @ query).tolist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +147,7 @@ def history_by(
     """
     if recall == "embedding":
         encode = encoder(model, "AGENT_ARGS: recall_model", trust_remote_code=trusted).encode
-        return History(lambda text: encode([text])[0], cosines)
+        return History(lambda text: encode([text])[0], lambda vectors, query: (np.stack(vectors) @ query).tolist())
     if recall == "tfidf_tokens":
         count = WordCounter(lambda text: [token.replace(_BLANK, "") for token in tokenize(text.lower())])
         return History(count, tfidf, published=True)

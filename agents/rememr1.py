@@ -50,7 +50,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field
 
@@ -59,8 +59,8 @@ from ..rewards.turn_rewards import Step, published_state_rewards, state_rewards
 from . import memagent
 from .interface import Reading
 from .prompts import PROBLEM, RECALLED, Frame, Prompts
-from .recall import History, history_by
-from .records import Generation, Trajectory, Turn, TurnRequest
+from .recall import history_by
+from .records import Generation, Section, Trajectory, Turn, TurnRequest
 from .vocabulary import Vocabulary
 
 
@@ -90,13 +90,12 @@ class ReMemR1Settings(memagent.CarrySettings):
 
 @dataclass(frozen=True, slots=True)
 class State(memagent.State):
-    history: History | None = None
+    history: Any = None
+    """A ``recall.History``."""
     recalled: tuple[int, ...] | None = None
     """None if nothing was recalled; empty if ``tfidf_tokens`` found an empty memory."""
     steps: tuple[Step, ...] = ()
     """The memory turns so far, without their prompts."""
-    updates: int = 0
-    recalls: int = 0
 
 
 class ReMemR1(memagent.MemAgent):
@@ -104,6 +103,7 @@ class ReMemR1(memagent.MemAgent):
 
     Settings, state_type, memory_name, final_name = ReMemR1Settings, State, "revisit", "revisit_final"
     settings: ReMemR1Settings
+    counted = (*memagent.MemAgent.counted, "updates", "recalls", "recall_hits", "format_failures")
 
     def __init__(self, config: Config, vocabulary: Vocabulary, prompts: Prompts, frame: Frame) -> None:
         super().__init__(config, vocabulary, prompts, frame)
@@ -125,37 +125,31 @@ class ReMemR1(memagent.MemAgent):
         return replace(super().filled(state, ids), recalled=max(tuple(ids), self._no_recall, key=len))
 
     def update(self, state: State, reply: Generation) -> State:
-        read = read_reply(self.said(reply), self._examples)
+        update, recall, good = read_reply(self.said(reply), self._examples)
         if self.carries_reply:
             whole = self.vocabulary.reply_text(reply.token_ids)
             memory = self.encoded(_CLOSED_RECALL.sub("", whole).strip())
             asked = _RELEASED_QUERY.search(whole)
             query = asked[1] if asked else ""
         else:
-            memory = self.encoded(read.update) if read.update else state.memory
-            query = read.recall or ""
+            memory = self.encoded(update) if update else state.memory
+            query = recall or ""
         if self.settings.recall_query == "question":
             query = self.vocabulary.decode(state.reading.question_ids)
         elif self.settings.recall_query == "none":
             query = ""
         text = self.vocabulary.decode(memory)
-        assert state.history is not None, "a state is made by start()"
         history = state.history.add(text)
         late = self.settings.recall_order == "add_first"
         found = history.find(query) if late else state.history.find(query, now=text)
         before = state.steps[-1].after if state.steps else ""
         shown = self.vocabulary.decode(self._no_recall) if found is None else found
+        counted = state.plus(
+            updates=update is not None, recalls=bool(query), recall_hits=bool(found), format_failures=not good,
+            empty_updates=not memory if self.carries_reply else update is None)
         return replace(
-            state, history=history, memory=memory, recalled=None if found is None else self.encoded(found),
-            steps=(*state.steps, Step(read.good, before, text, found or "", shown_recall=shown)),
-            updates=state.updates + (read.update is not None), recalls=state.recalls + bool(query),
-            empty_updates=state.empty_updates + (not memory if self.carries_reply else read.update is None),
-        )
-
-    def counts(self, state: State) -> dict[str, float]:
-        hits, failures = sum(bool(s.recalled) for s in state.steps), sum(not s.good for s in state.steps)
-        own = memagent.values_of(state, "updates", "recalls")
-        return super().counts(state) | own | {"recall_hits": hits, "format_failures": failures}
+            counted, history=history, memory=memory, recalled=None if found is None else self.encoded(found),
+            steps=(*state.steps, Step(good, before, text, found or "", shown_recall=shown)))
 
     # --- what turns earn by themselves ------------------------------------------------------------------------------
 
@@ -175,8 +169,7 @@ class ReMemR1(memagent.MemAgent):
 
     def _shown(self, state: State, number: int, turn: Turn) -> list[str]:
         """What the prompt of a memory turn showed: question, section, memory, recalled memory."""
-        decode, place = self.vocabulary.decode, turn.section
-        assert place is not None, "a memory turn shows a section"
+        decode, place = self.vocabulary.decode, cast(Section, turn.section)
         asked = state.reading.question_ids if PROBLEM in self.memory_turn.slots else ()
         recalled = state.steps[number - 1].recalled if number else ""
         return [decode(asked), decode(turn.prompt_ids[place.start : place.end]), state.steps[number].before, recalled]
@@ -192,14 +185,8 @@ _RELEASED_QUERY = re.compile(r"<recall>(.+)</recall>")
 """In released code: from the first tag to the last one of a line."""
 
 
-class TaggedReply(NamedTuple):
-    update: str | None
-    recall: str | None
-    good: bool
-
-
-def read_reply(text: str, examples: frozenset[str] = frozenset()) -> TaggedReply:
-    """``examples`` are contents that count as blank."""
+def read_reply(text: str, examples: frozenset[str] = frozenset()) -> tuple[str | None, str | None, bool]:
+    """Its update, its recall, and whether it is good; ``examples`` are contents that count as blank."""
     blocks: dict[str, list[str | None]] = {"thinking": [], "update": [], "recall": []}
     for name, content in (found.groups() for found in _BLOCK.finditer(text)):
         talks_of_tags = content is not None and name != "thinking" and _TAG.search(content)
@@ -207,7 +194,7 @@ def read_reply(text: str, examples: frozenset[str] = frozenset()) -> TaggedReply
     update, recall = (_only(blocks[name], examples) for name in ("update", "recall"))
     well_asked = recall is not None or not blocks["recall"]
     in_place = None not in blocks["thinking"] and not _TAG.search(_BLOCK.sub(" ", text))
-    return TaggedReply(update, recall, update is not None and well_asked and in_place)
+    return update, recall, update is not None and well_asked and in_place
 
 
 def _only(contents: Sequence[str | None], examples: frozenset[str]) -> str | None:

@@ -51,12 +51,18 @@ class Vocabulary:
         self.turn_end_id: int | None = shown[0] if shown else tokenizer.eos_token_id
         """What ends an assistant's turn: the end that the model's chat template writes, else its end of sequence."""
         self._think, self._end_think = control.get(_THINK), control.get(_END_THINK)
-        self._model = _without_added_tokens(tokenizer.backend_tokenizer)
+        # Shared with the tokenizer: its merges take 50 MB in a vocabulary of 150,000. No added token is kept, as any
+        # would get a new id, that of a dropped one.
+        self._model = Tokenizer(tokenizer.backend_tokenizer.model)
+        self._model.normalizer = tokenizer.backend_tokenizer.normalizer
+        self._model.pre_tokenizer = tokenizer.backend_tokenizer.pre_tokenizer
         # Added tokens that are ordinary text (runs of blanks, a user's own words) keep their ids.
         self._words = {t.content: i for i, t in added.items() if i not in self.control_ids and t.content}
         longest_first = sorted(self._words, key=len, reverse=True)
         self._parts = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
-        self._head = self._before_plain_text()
+        whole, plain = tokenizer.encode("a"), self.encode_markup("a")
+        begin = next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), 0)
+        self._head: list[int] = whole[:begin]
         if not all(map(self.encode_text, string.ascii_lowercase)) or not self.encode_markup(string.ascii_lowercase):
             raise ValueError("the tokenizer turns letters into nothing; are its files in the folder?")
 
@@ -104,11 +110,6 @@ class Vocabulary:
         """The decoded reply after its thinking, stripped."""
         return self.decode(self._after_thinking(sampled, thinking_open)).strip()
 
-    def _before_plain_text(self) -> list[int]:
-        whole, plain = self.tokenizer.encode("a"), self.encode_markup("a")
-        starts = range(len(whole) - len(plain) + 1)
-        return next((whole[:at] for at in starts if whole[at : at + len(plain)] == plain), [])
-
     def _text_ids(self, ids: Sequence[int]) -> list[int]:
         return [i for i in ids if 0 <= i < self.size and i not in self.control_ids]
 
@@ -126,14 +127,3 @@ class Vocabulary:
         ids = self._model.encode_batch_fast([text], add_special_tokens=False)[0].ids
         # Some vocabularies hold control strings as ordinary entries too.
         return ids if self.control_ids.isdisjoint(ids) else [i for i in ids if i not in self.control_ids]
-
-
-def _without_added_tokens(backend: Tokenizer) -> Tokenizer:
-    """The bare model, shared with ``backend``: its merges take 50 MB in a vocabulary of 150,000.
-
-    All added tokens are dropped: any that were kept would get new ids, those of dropped tokens.
-    """
-    bare = Tokenizer(backend.model)
-    bare.normalizer = backend.normalizer
-    bare.pre_tokenizer = backend.pre_tokenizer
-    return bare

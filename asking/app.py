@@ -31,7 +31,7 @@ import uuid
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import orjson
 from fastapi import Depends, FastAPI, Request, UploadFile
@@ -46,11 +46,13 @@ from starlette.exceptions import HTTPException
 
 from ..agents.records import FailureKind, TurnFailed
 from ..data.documents import DocumentError, read_document
+from ..system.concurrency import watched
 from ..system.server_url import is_loopback
 from .reader import AskingReader, Tell
 from .schema import ChatRequest, Document, conversation
-from .steps import Answered, Delta, Started, Step, TurnDone
+from .steps import Answered, Delta, Section, Started, Step, TurnDone
 
+T = TypeVar("T")
 Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))]
 _STATUS = {FailureKind.NO_QUESTION: 400, FailureKind.LONG_QUESTION: 400, FailureKind.BAD_MESSAGES: 400,
            FailureKind.LONG_PROMPT: 413, FailureKind.TIMEOUT: 504}  # fmt: skip
@@ -158,9 +160,8 @@ class Service:
                 self._tokens.labels("cached").inc(step.cached_tokens or 0)
             tell(step)
 
-        failed = self._failures.count_exceptions((TurnFailed, TimeoutError))
         async with self._places, asyncio.timeout(self.timeout or None):
-            with self._reading.track_inprogress(), failed:
+            with self._reading.track_inprogress(), self._failures.count_exceptions((TurnFailed, TimeoutError)):
                 messages, document = await conversation(body, self.reader.is_long, partial(self._text_of, client))
                 return await self.reader.read(
                     messages, document, told, document_tokens=self.document_tokens, **body.options())
@@ -196,22 +197,13 @@ class Service:
         return JSONResponse({"status": "ok" if well else "the engines do not answer"}, 200 if well else 503)
 
 
-async def _unless_left(request: Request, work: Awaitable[Any]) -> Any:
+async def _unless_left(request: Request, work: Awaitable[T]) -> T:
     """The result of ``work``, which is cancelled if the client leaves: FastAPI lets it run."""
-    task = asyncio.ensure_future(work)
+    async def look() -> None:
+        if await request.is_disconnected():
+            raise HTTPException(499, "the client has left")
 
-    async def end_it_with_the_client() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-        task.cancel()
-
-    watching = asyncio.ensure_future(end_it_with_the_client())
-    try:
-        return await task
-    except asyncio.CancelledError:
-        raise HTTPException(499, "the client has left") from None
-    finally:
-        watching.cancel()
+    return await watched(work, look, every_s=0.2)
 
 
 async def _error_response(request: Request, error: Exception) -> JSONResponse:
@@ -261,27 +253,25 @@ class ChatReply:
 
     def __init__(self, model: str) -> None:
         self.head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
-        self.started, self.turns = Started((), 0), list[TurnDone]()
+        self.sections: tuple[Section, ...] = ()
+        self.turns: list[TurnDone] = []
         self.reasoning = self.memory = ""
 
     def delta(self, step: Step) -> dict[str, str]:
         """What ``step`` adds to the message."""
-        match step:
-            case Started():
-                self.started = step
-                return {"role": "assistant", "content": ""}
-            case Delta():
-                return {"content": step.text}
-            case TurnDone():
-                self.turns.append(step)
-        return {"reasoning_content": self._remembered(step)} if step.kind == "memory" else {}
-
-    def _remembered(self, turn: TurnDone) -> str:
-        read = turn.sections[0] + 1 if turn.sections else "merged"
-        memory = "as before" if turn.memory == self.memory else turn.memory or "nothing"
-        line = f"[{read}/{len(self.started.sections)}] {memory}\n"
-        self.memory, self.reasoning = turn.memory, self.reasoning + line
-        return line
+        if isinstance(step, Started):
+            self.sections = step.sections
+            return {"role": "assistant", "content": ""}
+        if isinstance(step, Delta):
+            return {"content": step.text}
+        self.turns.append(step)
+        if step.kind != "memory":
+            return {}
+        read = step.sections[0] + 1 if step.sections else "merged"
+        memory = "as before" if step.memory == self.memory else step.memory or "nothing"
+        line = f"[{read}/{len(self.sections)}] {memory}\n"
+        self.memory, self.reasoning = step.memory, self.reasoning + line
+        return {"reasoning_content": line}
 
     def chunk(self, delta: dict[str, str], finish_reason: str | None = None, **more: Any) -> str:
         """JSON."""
@@ -308,6 +298,5 @@ class ChatReply:
                 "total_tokens": prompt + reply}
 
     def about(self, answered: Answered) -> dict[str, Any]:
-        sections = self.started.sections
-        found = [{"section": number} | asdict(sections[number]) for number in answered.sources]
-        return {"answer": answered.answer, "memory": self.memory, "sources": found, "sections": len(sections)}
+        found = [{"section": number} | asdict(self.sections[number]) for number in answered.sources]
+        return {"answer": answered.answer, "memory": self.memory, "sources": found, "sections": len(self.sections)}

@@ -37,7 +37,6 @@ Whatever was started for the question has ended by then.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -48,12 +47,11 @@ from rich.console import Console
 from rich.text import Text
 
 from ..agents.records import TurnFailed
-from ..data.documents import Documents, read_documents
-from ..system.cli import one_line_errors, run_stoppable, whole_number
+from ..data.documents import Documents, Place, read_documents
+from ..system.cli import one_line_errors, run_stoppable
 from ..system.errors import ConfigError, MemAgentError
 from ..system.text import one_line
-from .sources import quoted
-from .steps import Answered, Delta, Section, Started, Step, TurnDone
+from .steps import Answered, Delta, Section, Started, Step, TurnDone, quoted
 from .word_diff import Change, marked, shortened, word_diff
 
 LOGS = Path("runs/ask")
@@ -77,9 +75,8 @@ async def _ask(options: argparse.Namespace, shown: _Shown) -> None:
         shown.say(f"starting an engine, which takes a while and logs to {LOGS}/logs", "dim")
     question = [{"role": "user", "content": options.question}]
     async with reader_at(options.model, options.url, options.served_model, LOGS) as reader:
-        seed = reader.config.seed if options.seed is None else options.seed
         try:
-            answered = await reader.read(question, shown.documents.text, shown.step, seed=seed)
+            answered = await reader.read(question, shown.documents.text, shown.step, seed=reader.config.seed)
         except TurnFailed as error:
             if options.json:
                 _print_json("failed", kind=error.kind, message=str(error))
@@ -113,17 +110,15 @@ class _Shown:
         self._console.print(text, soft_wrap=True)
 
     def step(self, step: Step) -> None:
-        match step:
-            case Started():
-                self._started(step)
-            case TurnDone() if self._options.json:
-                _print_json("turn", **asdict(step))
-            case Delta() if self._options.json:
-                _print_json("delta", text=step.text)
-            case TurnDone(kind="memory"):
+        if isinstance(step, Started):
+            self._started(step)
+        elif self._options.json:
+            _print_json("delta" if isinstance(step, Delta) else "turn", **asdict(step))
+        elif isinstance(step, TurnDone):
+            if step.kind == "memory":
                 self._memory_turn(step)
-            case Delta() if not self._options.quiet:
-                print(step.text, end="", flush=True)
+        elif not self._options.quiet:
+            print(step.text, end="", flush=True)
 
     def _started(self, started: Started) -> None:
         self._sections, tokens = started.sections, started.document_tokens
@@ -131,17 +126,19 @@ class _Shown:
         if self._options.json:
             read = [{"name": one.name, "unit": one.unit, "units": len(one.starts), "note": one.note}
                     for one in self.documents.documents]
-            sections = [self.documents.places(section.start, section.end) for section in self._sections]
             _print_json("started", documents=read, skipped=self.documents.skipped, document_tokens=tokens,
-                        sections=sections)
+                        sections=[self._places(number) for number in range(len(self._sections))])
+
+    def _places(self, number: int) -> Sequence[Place]:
+        section = self._sections[number]
+        return self.documents.places(section.start, section.end)
 
     def _memory_turn(self, turn: TurnDone) -> None:
         memory = one_line(turn.memory)  # a line break in place of a blank is no change
         pieces, self._memory = word_diff(self._memory, memory), memory
         place = "merged"
         for number in turn.sections:
-            places = self.documents.places(self._sections[number].start, self._sections[number].end)
-            place = f"[{number + 1}/{len(self._sections)}] {'; '.join(map(str, places))}"
+            place = f"[{number + 1}/{len(self._sections)}] {_joined(self._places(number))}"
         changed = any(piece.change is not Change.SAME for piece in pieces)
         shown = pieces if self._options.show_memory else shortened(pieces) if changed else []
         self.say(f"{place}: {marked(shown) or 'unchanged'}")
@@ -163,15 +160,19 @@ class _Shown:
                 self.say("the reply was cut at its limit; raise MEM_MAX_FINAL", "yellow")
 
     def _source(self, number: int, answer: str) -> dict[str, Any]:
-        section, documents = self._sections[number], self.documents
-        start, end = quoted(documents.text, section, answer, self._options.question)
-        return {"section": number, "places": documents.places(section.start, section.end),
-                "quote": documents.text[start:end], "at": documents.places(start, end)}
+        text = self.documents.text
+        start, end = quoted(text, self._sections[number], answer, self._options.question)
+        return {"section": number, "places": self._places(number), "quote": text[start:end],
+                "at": self.documents.places(start, end)}
+
+
+def _joined(places: Sequence[Place]) -> str:
+    return "; ".join(map(str, places))
 
 
 def _line(source: dict[str, Any]) -> str:
-    places = "; ".join(map(str, source["at"] or source["places"]))
-    return one_line(f"{places}: “{source['quote']}”" if source["quote"] else places)
+    quote = source["quote"]
+    return one_line(f"{_joined(source['at'])}: “{quote}”" if quote else _joined(source["places"]))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -185,9 +186,4 @@ def _parser() -> argparse.ArgumentParser:
     add("--show-memory", action="store_true", help="the whole memory after each section")
     add("--quiet", action="store_true", help="nothing but the answer")
     add("--json", action="store_true", help="an object for every step")
-    add("--seed", type=whole_number, help="of the sampling (default: SEED)")
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,7 @@
 """Reads a document for a question and tells every step: what `mem-agent ask` shows and `mem-agent serve` streams.
 
 The agent, its prompts, budgets and loop are those of training and evaluation; the settings are the model's own
-(``checkpoints.hf_model.config_for_model``), sampling is that of evaluation. ::
+(``checkpoints.hf_model.model_to_ask``), sampling is that of evaluation. ::
 
     question = [{"role": "user", "content": "Who has the key?"}]
     async with reader_at(MODEL, "http://127.0.0.1:8000", "", LOGS) as reader:
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import pairwise
@@ -32,7 +31,7 @@ import orjson
 
 from ..agents.interface import Reading
 from ..agents.records import FailureKind, Generation, Outcome, StopReason, Turn, TurnFailed, TurnKind, TurnRequest
-from ..checkpoints.hf_model import config_for_model, load_vocabulary, local_folder, with_engine_length
+from ..checkpoints.hf_model import model_to_ask
 from ..config import Config
 from ..evaluation.endpoint import KEY, connect
 from ..hooks.host import evaluation_sampling, sampling_of
@@ -41,8 +40,7 @@ from ..hooks.sample import Sample
 from ..rollout import run_trajectory
 from ..rollout_client import NO_ANSWER, Endpoint, How, client_for, close_clients
 from ..system.server_url import checked_url, uses_proxy
-from .sources import sources
-from .steps import Answered, Delta, Section, Started, Step, TurnDone
+from .steps import Answered, Delta, Section, Started, Step, TurnDone, sources
 
 Tell = Callable[[Step], object]
 _BROKEN = "\ufffd"
@@ -248,18 +246,13 @@ async def reader_at(name: str, url: str, served_model: str, logs: Path) -> Async
         EvalError: nothing answers at ``url``, or nothing that can be used.
         FleetError: the engines do not start.
     """
-    Config.from_env()  # bad settings end it before a model is downloaded
-    model = local_folder(name, "MODEL")
-    config, model_says = config_for_model(model)
-    logging.getLogger(__name__).info(model_says or f"{model}: settings of the environment")
+    base_url = checked_url("--url", url, KEY) if url else ""
+    model, config = model_to_ask(name, "MODEL", base_url=base_url, eval_mode="recurrent")
     async with AsyncExitStack() as stack:
         fleet: Any = None
-        if url:
-            config = config.replace(base_url=checked_url("--url", url, KEY))
-        else:
+        if not url:
             from ..serving.fleet import Fleet  # which imports torch
 
-            config = with_engine_length(config, model, load_vocabulary(model, config.trust_remote_code))
             fleet = await stack.enter_async_context(Fleet(config, model, run_folder=logs))
         stack.push_async_callback(close_clients)
         endpoint = await connect(fleet.url if fleet else "", model, config, served_model)

@@ -50,8 +50,6 @@ from pydantic import AliasChoices, Base64Bytes, BaseModel, BeforeValidator, Fiel
 _ANSWER = re.compile(r"(?:\A|(?<=[\n.?!]))[ \t]*answer[ \t]*:\s*\Z", re.IGNORECASE)
 _QUESTION = re.compile(r"^[ \t]*question[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _BREAK = re.compile(r"\n[ \t]*\n")
-_CLOSING = 64
-"""Characters of a text's end that may hold ``Answer:``."""
 
 
 def _without_nulls(given: Any) -> Any:
@@ -62,15 +60,11 @@ def _as_parts(given: Any) -> Any:
     return [{"type": "text", "text": given}] if isinstance(given, str) else given or []
 
 
-def _without_scheme(given: Any) -> Any:
-    return given.rpartition(",")[2] if isinstance(given, str) else given
-
-
 class Document(BaseModel):
     """One of ``text``, ``file_id`` of an upload, or ``file_data`` in base64, perhaps as a data URL."""
 
     file_id: str = ""
-    file_data: Annotated[Base64Bytes, BeforeValidator(_without_scheme)] = b""
+    file_data: Annotated[Base64Bytes, BeforeValidator(lambda data: str(data).rpartition(",")[2])] = b""
     filename: str = "file"
     title: str = ""
     text: str = ""
@@ -140,8 +134,7 @@ async def conversation(
 
 def without_answer(text: str) -> str:
     """The text, stripped, without a closing ``Answer:``."""
-    text = text.strip()
-    return text[:-_CLOSING] + _ANSWER.sub("", text[-_CLOSING:]).rstrip()
+    return _ANSWER.sub("", text.strip()).rstrip()
 
 
 def split_message(text: str, is_long: Callable[[str], bool]) -> tuple[str, str]:

@@ -18,7 +18,6 @@ import gc
 import logging
 import os
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -28,7 +27,7 @@ import uvicorn
 
 from ..config import ConfigError
 from ..serving.servers import REQUEST_TIMEOUT_S
-from ..system.cli import log_to_terminal, one_line_errors, port_number, positive_number, run_stoppable, whole_number
+from ..system.cli import log_to_terminal, one_line_errors, positive_number, run_stoppable, whole_number
 from ..system.concurrency import watched
 from ..system.server_url import is_loopback
 from .app import Service
@@ -64,16 +63,16 @@ async def _serve(options: argparse.Namespace, keys: Sequence[str], sock: socket.
 
 def server(service: Service) -> uvicorn.Server:
     """At its end requests have a second before they are cancelled."""
-    app = service.app()
-    return uvicorn.Server(uvicorn.Config(app, log_config=None, log_level="warning", timeout_graceful_shutdown=1))
+    return uvicorn.Server(uvicorn.Config(
+        service.app(), log_config=None, log_level="warning", timeout_graceful_shutdown=1))
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
     """Raises ConfigError where nothing can listen now: engines take minutes, and would have started for nothing."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise ConfigError(f"--host {host} --port {port}: {error.strerror}; --port 0 takes a free one") from None
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"--host {host} --port {port}: {error}; --port 0 takes a free one") from None
 
 
 def read_keys(file: Path | None, env: Mapping[str, str]) -> tuple[str, ...]:
@@ -90,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("model", metavar="MODEL", help="Hugging Face folder or id of the model")
     add("--host", default="127.0.0.1", help="address to listen on; others than this machine's need a key (127.0.0.1)")
-    add("--port", type=port_number, default=8080, help="0: a free one (8080)")
+    add("--port", type=whole_number, default=8080, help="0: a free one (8080)")
     add("--url", default="", help="a server that has the model (default: engines started for it)")
     add("--served-model", default="", help="the model's name there (default: the only one)")
     add("--api-key-file", type=Path, help=f"keys that clients may use, one a line (default: that in {KEY_VARIABLE})")
@@ -99,7 +98,3 @@ def _parser() -> argparse.ArgumentParser:
     add("--timeout", type=float, default=600.0, help="seconds for one request; 0: no limit (600)")
     add("--document-tokens", type=whole_number, default=1_000_000, help="most of a request; 0: no limit (1000000)")
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -21,8 +21,6 @@ from typing import NamedTuple
 WITHOUT_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 """Thai, Lao, Burmese, Khmer, Japanese and Chinese characters, as a class of a regular expression."""
 _WORD = re.compile(rf"(?:[{WITHOUT_BLANKS}]|[^\W{WITHOUT_BLANKS}]+|[^\w\s]|^(?=\s))\s*")
-_LONG = 5_000
-"""Words from which on difflib ignores the frequent ones, so that long texts take a second at most."""
 
 
 class Change(StrEnum):
@@ -42,8 +40,7 @@ class Piece(NamedTuple):
 def word_diff(before: str, after: str) -> list[Piece]:
     """The pieces of both texts, in order, removed ones before what is added in their place."""
     old, new = _WORD.findall(before), _WORD.findall(after)
-    matcher = SequenceMatcher(None, [word.rstrip() for word in old], [word.rstrip() for word in new],
-                              autojunk=len(new) > _LONG)
+    matcher = SequenceMatcher(None, [word.rstrip() for word in old], [word.rstrip() for word in new], autojunk=False)
     pieces = []
     for kind, a, b, c, d in matcher.get_opcodes():
         if kind == "equal":

@@ -11,8 +11,8 @@ nor its threads, nor its failure reach the next one. Seeds are fixed.
 import argparse
 import os
 import platform
+import re
 import subprocess
-import sys
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -52,8 +52,7 @@ def run(name: str, *, quick: bool) -> list[Outcome]:
 
 def machine() -> str:
     """What is measured on and when, by UTC's date, before anything is measured."""
-    cpu = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-           if line.startswith("model name")]
+    cpu = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     git = subprocess.run(["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty"],
                          capture_output=True, text=True)
     return ", ".join([
@@ -85,10 +84,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         content = {"quick": options.quick, "machine": measured_on, "outcomes": found}
         options.output.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
     return 0
-
-
-if __name__ == "__main__":
-    from ..system.process_environment import settle_process
-
-    settle_process()
-    sys.exit(main())

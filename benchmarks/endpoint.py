@@ -35,11 +35,8 @@ each of 64 sequences."""
 WORDS = ("The", "key", "of", "Anna", "is", "red", "and", "a", "long", "history", "of", "rivers", "began", "in", "1871")
 
 
-def measure(quick: bool = False) -> list[Outcome]:
-    return asyncio.run(_measure(*(SECTIONS // 8, DOCUMENTS // 4) if quick else (SECTIONS, DOCUMENTS)))
-
-
-async def _measure(sections: int, documents: int) -> list[Outcome]:
+async def measure(quick: bool = False) -> list[Outcome]:
+    sections, documents = (SECTIONS // 8, DOCUMENTS // 4) if quick else (SECTIONS, DOCUMENTS)
     latency_s = 0.0
 
     async def generate(request: web.Request) -> web.Response:
@@ -61,15 +58,14 @@ async def _measure(sections: int, documents: int) -> list[Outcome]:
         try:
             turns = READINGS * (await ask(session, url, 0, sections) + 1)  # tokenised once, and connected
             for _ in range(ROUNDS):
-                before = process.cpu_times()
+                before = sum(process.cpu_times()[:2])  # user and system
                 for _ in range(READINGS):
                     await ask(session, url, 0, sections)
-                after = process.cpu_times()
-                milliseconds.append(1000 * (after.user + after.system - before.user - before.system) / turns)
+                milliseconds.append(1000 * (sum(process.cpu_times()[:2]) - before) / turns)
             latency_s = LATENCY_S
             for number in range(ROUNDS):
-                seeds = range(1 + number * documents, 1 + (number + 1) * documents)
-                asking = [ask(session, url, seed, sections) for seed in seeds]
+                first = 1 + number * documents
+                asking = [ask(session, url, seed, sections) for seed in range(first, first + documents)]
                 waits.append(1000 * await _longest(session, url, asking))
         finally:
             process.terminate()

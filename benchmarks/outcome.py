@@ -8,6 +8,7 @@ quiet one, as long as the work is done on one thread. A line of ratios, measured
     | update, pocket rows: tries against rows | 8.00 times | 8.10 times (7.90 to 8.40) | yes | |
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -37,21 +38,21 @@ class Outcome:
         def shown(value: float) -> str:
             return f"{value:,.{0 if value >= 1000 or self.unit == 'MB' else 2}f}"
 
-        target, met = "", ""
+        middle, spread, target, met = median(self.values or [0.0]), "", "", ""
         if self.target is not None:
             target = f"{'at most ' * self.at_most}{shown(self.target)} {self.unit}"
+            met = "yes" if (middle <= self.target if self.at_most else middle >= self.target) else "**no**"
         if not self.values:
             return self.what, target, "not measured", "", self.note
-        middle, least, most = median(self.values), min(self.values), max(self.values)
-        spread = f" ({shown(least)} to {shown(most)})" * (len(self.values) > 1)
-        if self.target is not None:
-            met = "yes" if (middle <= self.target if self.at_most else middle >= self.target) else "**no**"
+        if len(self.values) > 1:
+            spread = f" ({shown(min(self.values))} to {shown(max(self.values))})"
         return self.what, target, f"{shown(middle)} {self.unit}{spread}", met, self.note
 
 
 def measure(function: str, quick: bool) -> list[Outcome]:
     """What a benchmark finds; here, where a new process can import it, whatever module is the program."""
-    return resolve_name(f"{__package__}.{function}")(quick)
+    found = resolve_name(f"{__package__}.{function}")(quick)
+    return asyncio.run(found) if asyncio.iscoroutine(found) else found
 
 
 def table(outcomes: Iterable[Outcome]) -> str:

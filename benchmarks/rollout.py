@@ -48,17 +48,13 @@ ORDERS = {
 }
 
 
-def measure(quick: bool = False) -> list[Outcome]:
-    return asyncio.run(_measure(SHAPES[:1] if quick else SHAPES))
-
-
-async def _measure(shapes: Sequence[tuple[int, int, bool, float | None, float | None]]) -> list[Outcome]:
+async def measure(quick: bool = False) -> list[Outcome]:
     lines: list[Outcome] = []
     with tempfile.TemporaryDirectory() as name:
         async with _fleet(Path(name)) as fleet:
-            for documents, siblings, grouped, target, target_of_wall in shapes:
+            for documents, siblings, grouped, target, target_of_wall in SHAPES[: 1 if quick else None]:
                 own = await rollout(fleet, documents, siblings, "section_first")
-                other = await rollout(fleet, documents, siblings, "memory_first", grouped=grouped)
+                other = await rollout(fleet, documents, siblings, "memory_first", grouped)
                 what = f"{documents} documents, G {siblings}, {TURNS} turns, {CHUNK}/{MEMORY}"
                 against = "memory first" if grouped else "memory first with a key for each trajectory"
                 lines += [
@@ -78,8 +74,7 @@ def ideal_prefill(requests: Iterable[tuple[Sequence[int], Sequence[int]]], block
     last token, which was never fed, and of a prompt at least the last token is computed. Example, blocks of 2:
     ``abcd`` and then ``abce`` cost 4 + 2; ``abcd`` twice the same.
     """
-    known: set[int] = set()
-    computed = 0
+    known, computed = set[int](), 0
     for prompt, reply in requests:
         tokens = [*prompt, *reply[:-1]]
         prefix, found, unbroken = 0, 0, True
@@ -92,9 +87,7 @@ def ideal_prefill(requests: Iterable[tuple[Sequence[int], Sequence[int]]], block
     return computed
 
 
-async def rollout(
-    fleet: Fleet, documents: int, siblings: int, order: str, *, grouped: bool = True
-) -> SimpleNamespace:
+async def rollout(fleet: Fleet, documents: int, siblings: int, order: str, grouped: bool = True) -> SimpleNamespace:
     """All trajectories at once, with caches that were just emptied: prompt tokens sent, computed, ideal; seconds
     of the wall."""
     config = fleet.config.replace(n_samples_per_prompt=siblings if grouped else 1,
@@ -121,8 +114,8 @@ def _fleet(folder: Path) -> Fleet:
     """Two engines with 27M random weights, the pocket's tokenizer and short prompts: it spells out most words."""
     final = "Answer the question in \\boxed{}.\nQuestion:\n{problem}\nMemory:\n{memory}"
     for order, memory in ORDERS.items():
-        prompts = {"memory": memory, "final": final, "empty_memory": "none"}
-        (folder / f"{order}.yaml").write_text(yaml.safe_dump(prompts))
+        prompts = yaml.safe_dump({"memory": memory, "final": final, "empty_memory": "none"})
+        (folder / f"{order}.yaml").write_text(prompts)
     model = folder / "model"
     random_model(model, 768)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):

@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import heapq
 import random
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,11 +26,10 @@ from aiohttp import web
 
 from ..config import Config
 from ..hooks.chat_model import ChatSettings
+from ..memsifter import embed
 from ..memsifter.answer import AnswerWorker
-from ..memsifter.embed import embed_file
 from ..memsifter.rank import RankWorker
 from ..memsifter.stages import EMBED, Stage
-from ..rewards.intrinsic.encoder import HashingEncoder
 from ..rewards.sessions import HistoryQuestion, Session, Turn, row_of
 from .endpoint import serve_in_thread
 from .outcome import Outcome, seconds, seconds_and_peak
@@ -40,8 +38,6 @@ from .trainer import POCKET
 QUESTIONS, HISTORIES, SESSIONS = 10_000, 20, 20
 WINDOWS, REQUESTS, A_SECOND = (64, 256), 6, 64
 """Requests in flight, how many of them follow each other, and replies of the stub a second."""
-HERE = argparse.Namespace(ray="local", workers=1, gpus=0.0, limit=None)
-"""Options of a stage."""
 
 
 def measure(quick: bool = False, questions: int = QUESTIONS) -> list[Outcome]:
@@ -53,21 +49,21 @@ def measure(quick: bool = False, questions: int = QUESTIONS) -> list[Outcome]:
 
 
 def stage_1(folder: Path, questions: int) -> list[Outcome]:
-    def embed(source: Path) -> None:
-        output = folder / f"{source.stem}_embed.parquet"
-        output.unlink(missing_ok=True)  # a second time is asked for all, and finds its texts in the store
-        shutil.rmtree(f"{output}.parts", ignore_errors=True)
-        embed_file(HashingEncoder(), str(POCKET), folder / source.stem, source, output, HERE)
+    def embed_all(data: str, output: str = "out") -> None:
+        code = embed.main([
+            "--data-dir", str(folder), "--datasets", data, "--output-dir", f"{folder}/{output}", "--tokenizer",
+            str(POCKET), "--embedding-model-name", "hashing", "--embed-store-path", str(folder)])
+        assert code == 0, f"stage 1 ended with code {code}"
 
-    few, many = folder / "few.parquet", folder / "many.parquet"
-    for path, count in ((few, questions // 10), (many, questions)):
-        rows = _rows(count)
+    for data, count in (("few", questions // 10), ("many", questions)):
+        rows, path = _rows(count), folder / data / "test.parquet"
+        path.parent.mkdir()
         with pq.ParquetWriter(path, pa.Table.from_pylist([*_rows(1)]).schema) as writer:
             while block := list(islice(rows, 64)):
                 writer.write_table(pa.Table.from_pylist(block))
-    _, before = seconds_and_peak(partial(embed, few))
-    first, peak = seconds_and_peak(partial(embed, many))
-    second = seconds(partial(embed, many))
+    _, before = seconds_and_peak(partial(embed_all, "few"))
+    first, peak = seconds_and_peak(partial(embed_all, "many"))
+    second = seconds(partial(embed_all, "many", "again"))  # which finds its texts in the store
     what = f"stage 1, {questions:,} questions about {HISTORIES} histories"
     return [
         Outcome(f"{what}: memory above that of {questions // 10:,}", ((peak - before) / 1e6,), "MB", 50.0, True),
@@ -98,7 +94,8 @@ def windows(folder: Path, in_flight: int, requests: int) -> list[Outcome]:
         "stage 2": partial(RankWorker, settings, Config(mem_max_question=131_072), POCKET),
         "stage 3": partial(AnswerWorker, settings, Config(), EMBED, 10, 8_192),  # sessions, and tokens of the prompt
     }.items():
-        said = Stage(source, folder / f"{name}{in_flight}.parquet", make.func.adds, {}).run(make, HERE, in_flight)
+        stage = Stage(source, folder / f"{name}{in_flight}.parquet", make.func.adds, {})
+        said = stage.run(make, argparse.Namespace(ray="local", workers=1), in_flight)
         assert said == {"ok": len(rows)}, said
         replies.sort()
         took = max(ended for *_, ended in replies) - replies[0][0]

@@ -33,7 +33,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from ..checkpoints.precision import FASTER_BY, product_rate
 from ..config import Config
-from ..system.process_environment import process_environment
+from ..system.cli import process_environment
 from ..training.rows import TrainRow, rows_from_train_data
 from ..training.trainer import Trainer
 from .outcome import Outcome, cpu_ratios, seconds
@@ -42,10 +42,6 @@ PACK = Path(__file__).parents[1]
 POCKET = PACK / "pocket" / "start"
 FIRST, LAST = "first", "last"
 CHUNK, MEMORY, VOCABULARY = 640, 128, 4096
-
-
-SMOLLM2 = {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3}
-"""SmolLM2-135M's shape, beside what it shares with the 27M model."""
 
 
 def random_model(folder: Path | str, vocabulary: int, **shape: int) -> None:
@@ -77,27 +73,22 @@ def measure(quick: bool = False) -> list[Outcome]:
             update = partial(Trainer.train_step, rows=rows, old_log_probs=[row.log_probs for row in rows])
             lines += compared(f"update, 27M, G {siblings}, chunk {CHUNK}, memory {MEMORY}", config, rows, target,
                               1 if quick else rounds, update)
-        return lines + bfloat16(f"{model}/135M", 1 if quick else 3)
+        return [*lines, bfloat16(f"{model}/135M", 1 if quick else 3)]
 
 
-def bfloat16(model: str, rounds: int) -> list[Outcome]:
+def bfloat16(model: str, rounds: int) -> Outcome:
     """Two siblings of SmolLM2-135M's shape in bfloat16 and in float32, by the clock, on all cores."""
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    times = product_rate(torch.bfloat16) / product_rate(torch.float32)
+    what, times = "update, 135M, bfloat16 against float32", product_rate(torch.bfloat16) / product_rate(torch.float32)
     if times < FASTER_BY:
-        note = f"this processor multiplies bfloat16 at {times:.2f} of float32's rate"
-        return [Outcome("update, 135M, bfloat16 against float32", target=3.0, note=note)]
-    random_model(model, 49152, **SMOLLM2)
+        return Outcome(what, target=3.0, note=f"this processor multiplies bfloat16 at {times:.2f} of float32's rate")
+    random_model(model, 49152, hidden_size=576, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3)
     rows, config = group_rows(2, 49152), Config(hf_ckpt=model, kl_coef=0.0, lr=0.0, max_tokens_per_gpu=8192)
-    plain, half = (Trainer(config.replace(train_dtype=name)) for name in ("float32", "bfloat16"))
     update = partial(Trainer.train_step, rows=rows, old_log_probs=[row.log_probs for row in rows])
-    found = []
-    for name, target, call in (("update", 3.0, update), ("log-probs", None, partial(Trainer.log_probs, rows=rows))):
-        for trainer in (plain, half):
-            call(trainer)
-        ratios = tuple(seconds(partial(call, plain)) / seconds(partial(call, half)) for _ in range(rounds))
-        found.append(Outcome(f"{name}, 135M, bfloat16 against float32", ratios, target=target))
-    return found
+    calls = [partial(update, Trainer(config.replace(train_dtype=name))) for name in ("float32", "bfloat16")]
+    for call in calls:  # what the first call sets up is not measured
+        call()
+    return Outcome(what, tuple(seconds(calls[0]) / seconds(calls[1]) for _ in range(rounds)), target=3.0)
 
 
 def compared(what: str, config: Config, rows: list[TrainRow], target: float | None, rounds: int,

@@ -26,16 +26,15 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     torch.set_num_threads(1)
-    task = json.loads(sys.stdin.readline())
-    trainer, batches = prepare(task["model"], task["rows"], task["micro_batch"], task["scratch"])
+    trainer, batches = prepare(**json.loads(sys.stdin.readline()))
     print(json.dumps(trl_version), file=answers, flush=True)
     for line in sys.stdin:
         answer = {"step": step, "score": score}[json.loads(line)](trainer, batches)
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def prepare(model: str, rows: list, size: int, scratch: str) -> tuple[GRPOTrainer, list[dict]]:
-    steps = len(rows) // size
+def prepare(model: str, rows: list, micro_batch: int, scratch: str) -> tuple[GRPOTrainer, list[dict]]:
+    size, steps = micro_batch, len(rows) // micro_batch
     arguments = GRPOConfig(
         output_dir=scratch, use_cpu=True, bf16=False, per_device_train_batch_size=size, num_generations=8,
         gradient_accumulation_steps=steps, steps_per_generation=steps, beta=0.0, gradient_checkpointing=False,

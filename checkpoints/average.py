@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from ..config import SETTINGS_FILE
-from ..system.cli import one_line_errors, run_main
+from ..system.cli import one_line_errors
 from .folders import CheckpointError
 from .hf_folder import HfTensors, first_difference, write_model
 from .hf_model import PROMPTS_FILE
@@ -29,10 +29,8 @@ from .model_card import CARD, card_of_mean
 def average(inputs: Sequence[str | Path], output: str | Path, *, force: bool = False) -> None:
     """Write the Hugging Face folder ``output``. Raises CheckpointError where the inputs are not of one model."""
     folders = [Path(folder).resolve() for folder in inputs]
-    if len(set(folders)) < max(2, len(folders)):
-        raise CheckpointError(f"to average, name at least 2 different folders, not {' '.join(map(str, inputs))}")
     models = [HfTensors(folder) for folder in folders]
-    tensors = [{name: (shape, model.dtype(name)) for name, shape in model.shapes.items()} for model in models]
+    tensors = [{name: (shape, model.read(name).dtype) for name, shape in model.shapes.items()} for model in models]
     for folder, found in zip(folders, tensors, strict=True):
         if problem := first_difference(found, tensors[0]):
             raise CheckpointError(f"{folder} is not the model in {folders[0]}: {problem}")
@@ -43,7 +41,7 @@ def average(inputs: Sequence[str | Path], output: str | Path, *, force: bool = F
             total += model.read(name)
         if not torch.isfinite(total).all():
             raise CheckpointError(f"tensor {name} is not finite in one of the inputs; leave that one out")
-        return [(name, (total / len(models)).to(models[0].dtype(name)))]
+        return [(name, (total / len(models)).to(tensors[0][name][1]))]
 
     sizes = {name: torch.Size(shape).numel() * dtype.itemsize for name, (shape, dtype) in tensors[0].items()}
     settings = [folders[0] / SETTINGS_FILE, folders[0] / PROMPTS_FILE]
@@ -62,7 +60,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     average(args.inputs, args.output, force=args.force)
     print(f"mean of {', '.join(args.inputs)} -> {args.output}")
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

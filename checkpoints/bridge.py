@@ -28,7 +28,8 @@ from megatron.core.transformer.spec_utils import ModuleSpec
 from transformers import AutoConfig, PretrainedConfig
 
 from .attention import SDPACoreAttention
-from .hf_folder import UnsupportedModel, hf_shapes
+from .folders import CheckpointError
+from .hf_folder import hf_shapes
 from .hf_model import model_config
 from .megatron_cpu import device, device_mode
 
@@ -94,17 +95,17 @@ def build_bridge(
     """The bridge for a Hugging Face folder; without ``parallel_states`` it maps whole, unsharded tensors.
 
     Raises:
-        UnsupportedModel: it is no model that trains exactly here.
+        CheckpointError: it is no model that trains exactly here.
     """
     kind = model_config(Path(hf_dir)).get("model_type")
     if kind not in _BRIDGES:
-        raise UnsupportedModel(f"{hf_dir}: {kind} is not supported; use Qwen2, Qwen3 or Llama")
+        raise CheckpointError(f"{hf_dir}: {kind} is not supported; use Qwen2, Qwen3 or Llama")
     hf_config: Any = AutoConfig.from_pretrained(hf_dir, trust_remote_code=False)
     found = vars(hf_config) | hf_config.rope_parameters
     wanted = _ONLY_ROPE.get(found["rope_type"], {"rope_type": "default"}) | _ONLY
     for name, value in wanted.items():
         if found.get(name, value) != value:
-            raise UnsupportedModel(f"{hf_dir}: {kind} with {name}={found[name]} is not supported")
+            raise CheckpointError(f"{hf_dir}: {kind} with {name}={found[name]} is not supported")
     if getattr(hf_config, "head_dim", None) is None:
         hf_config.head_dim = hf_config.hidden_size // hf_config.num_attention_heads
     bridge: LocalBridge = _BRIDGES[kind](hf_config, parallel_states or ParallelStates(vpp_size=None), dtype)

@@ -225,26 +225,20 @@ def save(save_path: str | Path, iteration: int, trainer: Any, host_state: dict[s
                 preprocess_common_before_consistancy_check=lambda common: {"iteration": common["iteration"]},
             )
         if first:
-            _publish(temporary, final)
+            tracker = final.with_name(TRACKER)
+            if final.exists() and latest(final.parent) == final:
+                tracker.unlink()  # it must not name a damaged checkpoint while that is replaced
+            remove(final)
+            temporary.rename(final)
+            write_atomically(tracker, str(iteration).encode())
         dist.barrier()
     # Writing fails in many types, and torch's CheckpointException is not an Exception.
     except (Exception, CheckpointException) as error:
         if first:
             shutil.rmtree(temporary, ignore_errors=True)
-        raise CheckpointError(
-            f"{final}: could not be written: {_cause(error)}; free disk space and run the same command: it continues "
-            "from the last complete checkpoint"
-        ) from error
+        raise CheckpointError(f"{final}: could not be written: {_cause(error)}; free disk space and run the same "
+                              "command: it continues from the last complete checkpoint") from error
     return final
-
-
-def _publish(temporary: Path, final: Path) -> None:
-    tracker = final.with_name(TRACKER)
-    if final.exists() and latest(final.parent) == final:  # damaged; the tracker must not name it while it is replaced
-        tracker.unlink()
-    remove(final)
-    temporary.rename(final)
-    write_atomically(tracker, str(number_of(final)).encode())
 
 
 def _cause(error: BaseException) -> str:
@@ -310,10 +304,8 @@ def _checked(folder: Path, trainer: Any) -> dict[str, Any]:
     if "host_state" not in common:
         raise CheckpointError(f"{folder} was not written by this host; to start from its weights, set TORCH_DIST")
     if (left := common["form"]) != (own := _form(trainer)):
-        raise CheckpointError(
-            f"{folder} was written with {left}, this run has {own}; set it as it was, or convert it to a Hugging Face "
-            "folder, where adapters are merged, and start from that in another SAVE_PATH"
-        )
+        raise CheckpointError(f"{folder} was written with {left}, this run has {own}; set it as it was, or start in "
+                              "another SAVE_PATH from the Hugging Face folder that it converts to")
     tensors = ModelTensors(folder)
     tensors.check_fit(expected_tensors(trainer.bridge))
     tensors.check_bytes()

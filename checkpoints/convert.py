@@ -21,8 +21,7 @@ from pathlib import Path
 
 import torch
 
-from ..config import SETTINGS_FILE
-from ..system.cli import one_line_errors, run_main
+from ..system.cli import one_line_errors
 from .average import average
 from .bridge import build_bridge, expected_tensors, to_hf
 from .checkpoint import ModelTensors
@@ -68,8 +67,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     run, hf_dir = Path(args.input), local_folder(args.hf, weights=False)
     names = [f"iter_{int(name):07d}" if name.isdecimal() else name for name in args.average or [args.iteration]]
     sources = (numbered(run) if args.all else []) or [resolve(run / name) for name in names]
-    if args.average and len(set(sources)) < max(2, len(sources)):
-        raise CheckpointError("AVERAGE (--average): name at least 2 different checkpoints")
     models = [folder.parent / "hf" / folder.name for folder in sources]
     if args.output and not args.average:
         models = [Path(args.output)]
@@ -79,8 +76,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             continue
         convert(source, hf_dir, model, force=args.force)
         print(f"{source} -> {model}")
-        if not (model / SETTINGS_FILE).is_file():
-            print(f"no agent settings written: {source.parent} has no {SETTINGS_FILE}")
     output = models[-1]
     if args.average:
         numbers = "_".join(str(number_of(folder)) for folder in sources)
@@ -90,7 +85,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.push_to_hub:
         print(f"pushed to {push(output, args.push_to_hub, private=args.private)}")
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -48,10 +48,8 @@ def newest_of_run(save_path: str | Path) -> Path | None:
 def number_of(folder: Path) -> int:
     """The rollout after which a checkpoint of a run was written."""
     if folder.name == "release":
-        raise CheckpointError(
-            f"{folder} is a converted model, not a checkpoint of a run; set another SAVE_PATH, and TORCH_DIST to this "
-            "folder to start from its weights"
-        )
+        raise CheckpointError(f"{folder} is a converted model, not a checkpoint of a run; set another SAVE_PATH, and "
+                              "TORCH_DIST to this folder to start from its weights")
     return int(folder.name.removeprefix("iter_"))
 
 

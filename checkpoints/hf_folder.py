@@ -16,24 +16,18 @@ from huggingface_hub import split_state_dict_into_shards_factory
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from ..system.errors import MemAgentError
 from ..system.files import DiskFull
-from .folders import complete_folder
+from .folders import CheckpointError, complete_folder
 from .hf_model import TOKENIZER_FILES, model_config
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-_DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 _INDEX = "model.safetensors.index.json"
 _IGNORED = "rotary_emb.inv_freq"
 _EMBEDDING, _OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 SHARD_SIZE = 5 * 10**9
 """Bytes of a weights file at most."""
-
-
-class UnsupportedModel(MemAgentError):
-    """This model cannot be expressed exactly: the message names the folder, what it asks for and what is supported."""
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -45,7 +39,7 @@ class HfTensors:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Raises UnsupportedModel where there are none, or config.json ties an output layer that is another."""
+        """Raises CheckpointError where there are none, or config.json ties an output layer that is another."""
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._files: dict[str, Any] = {}
         files = {path.name for path in folder.glob("*.safetensors")}
@@ -55,24 +49,21 @@ class HfTensors:
             try:
                 tensors = safe_open(folder / file, "pt")
             except (SafetensorError, OSError) as error:
-                raise UnsupportedModel(f"{folder / file}: not readable as safetensors: {error}") from None
+                raise CheckpointError(f"{folder / file}: not readable as safetensors: {error}") from None
             for name in tensors.keys():
                 if not name.endswith(_IGNORED):
                     self.shapes[name], self._files[name] = tuple(tensors.get_slice(name).get_shape()), tensors
         if not self.shapes:
-            raise UnsupportedModel(f"{folder}: no *.safetensors weights")
+            raise CheckpointError(f"{folder}: no *.safetensors weights")
         if _OUTPUT in self.shapes and model_config(folder).get("tie_word_embeddings"):
             if not torch.equal(self.read(_OUTPUT), self.read(_EMBEDDING)):
-                raise UnsupportedModel(f"{folder}: {_OUTPUT} is another than {_EMBEDDING}, to which config.json ties "
+                raise CheckpointError(f"{folder}: {_OUTPUT} is another than {_EMBEDDING}, to which config.json ties "
                                        "it; set its tie_word_embeddings to false if both were trained")
             del self.shapes[_OUTPUT]
 
     def read(self, name: str) -> torch.Tensor:
         tensor: torch.Tensor = self._files[name].get_tensor(name)
         return tensor
-
-    def dtype(self, name: str) -> torch.dtype:
-        return _DTYPES[self._files[name].get_slice(name).get_dtype()]
 
 
 def hf_shapes(hf_config: PretrainedConfig) -> dict[str, tuple[int, ...]]:
@@ -94,11 +85,11 @@ def check_weights(hf_config: PretrainedConfig, folder: str | Path) -> HfTensors:
     all.
 
     Raises:
-        UnsupportedModel: one of the config's is missing, too much or of another shape.
+        CheckpointError: one of the config's is missing, too much or of another shape.
     """
     tensors = HfTensors(Path(folder))
     if problem := first_difference(tensors.shapes, hf_shapes(hf_config)):
-        raise UnsupportedModel(f"{folder} and its config.json differ: {problem}")
+        raise CheckpointError(f"{folder} and its config.json differ: {problem}")
     return tensors
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shlex
 from collections.abc import Mapping
@@ -62,8 +63,7 @@ def local_folder(name: str, variable: str = "HF_CKPT", *, weights: bool = True) 
     try:
         return Path(snapshot_download(name, ignore_patterns=None if weights else _WEIGHTS))
     except HUB_ERRORS as error:
-        raise ConfigError(
-            f"{variable}={name!r}: no such folder, and its download failed: {reason_of(error)}") from None
+        raise ConfigError(f"{variable}={name!r}: no folder, and the download failed: {reason_of(error)}") from None
 
 
 def model_config(folder: Path, file: str = "config.json") -> dict[str, Any]:
@@ -190,6 +190,25 @@ def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple
     default = Config().to_mapping()
     taken = {name: value for name, value in own.items() if not env.get(name) and value != default[name]}
     return config, one_line(" ".join([f"settings from {file}:", *shell_words(taken)])) if taken else ""
+
+
+def model_to_ask(name: str, variable: str, **settings: Any) -> tuple[Path, Config]:
+    """The folder of model ``name``, which ``variable`` gives, and the settings under which it is asked: ``settings``,
+    then the environment's, then its own. Without BASE_URL engines are started for it, whose context is then settled.
+
+    Raises:
+        ConfigError: a setting is bad, there is no such model, or it cannot hold what the settings ask for.
+    """
+    Config.from_env()  # bad settings end it before a model is downloaded
+    folder = local_folder(name, variable)
+    config, from_model = config_for_model(folder)
+    if from_model:
+        logging.getLogger(__name__).info(from_model)
+    config = config.replace(**settings)
+    if not config.base_url:
+        vocabulary = load_vocabulary(folder, config.trust_remote_code)
+        config = with_engine_length(config, folder, vocabulary, config.eval_mode)
+    return folder, config
 
 
 def shell_words(settings: Mapping[str, Any]) -> list[str]:

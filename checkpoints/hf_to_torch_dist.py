@@ -33,7 +33,7 @@ from torch.distributed.checkpoint import DefaultSavePlanner, FileSystemWriter, s
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.planner import WriteItem
 
-from ..system.cli import one_line_errors, run_main
+from ..system.cli import one_line_errors
 from ..system.files import write_atomically
 from .bridge import LocalBridge, build_bridge, expected_tensors, from_hf
 from .checkpoint import hosts_args
@@ -110,7 +110,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = write_release(local_folder(args.hf, "--hf"), args.output, force=args.force)
     print(f"{args.hf} -> {folder}")
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -41,11 +41,7 @@ def store_folder(train_data: str | Path) -> Path:
 
 
 def document_id(text: str) -> str:
-    return _id_of(text.encode())
-
-
-def _id_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 class DocumentStore:
@@ -56,10 +52,10 @@ class DocumentStore:
 
     def get(self, context_id: str) -> str:
         """The document's text. Raises MissingDocument."""
-        with suppress(OSError):
-            content = self._file(context_id).read_bytes()
-            if _id_of(content) == context_id:
-                return content.decode()
+        with suppress(OSError, UnicodeDecodeError):
+            text = self._file(context_id).read_bytes().decode()
+            if document_id(text) == context_id:
+                return text
         raise MissingDocument(f"{self._file(context_id)}: is missing or damaged; copy the .docs folder that was "
                               "written together with this training data, or run prepare_data again")
 
@@ -83,15 +79,14 @@ class DocumentWriter(DocumentStore):
 
     def add(self, text: str) -> str:
         """Store a text, unless it is there already, and return its id. Raises OSError."""
-        content = text.encode()
-        context_id = _id_of(content)
+        context_id = document_id(text)
         file = self._file(context_id)
         if context_id not in self:
             draft = file.with_suffix(f".{os.getpid()}.tmp")
             self._added += [draft, file]
             with naming(file):
                 file.parent.mkdir(parents=True, exist_ok=True)
-                draft.write_bytes(content)
+                draft.write_bytes(text.encode())
                 draft.replace(file)
         return context_id
 
@@ -102,6 +97,3 @@ class DocumentWriter(DocumentStore):
         if kind is not None:
             for file in self._added:
                 file.unlink(missing_ok=True)
-            for folder in [*{file.parent for file in self._added}, self.path]:
-                with suppress(OSError):  # it holds others, or is none
-                    folder.rmdir()

@@ -22,8 +22,8 @@ A document is text and the offset at which each page, paragraph or line begins; 
 
     documents.places(0, 40) -> notes/a.txt, lines 1-2
 
-A folder is read whole, in the order of its paths with numbers as numbers (``part 2`` before ``part 10``); what is
-hidden or holds no text is skipped, and ``skipped`` says so. ``-`` is standard input.
+A folder is read whole, in the order of its paths with numbers as numbers (``part 2`` before ``part 10``), except what
+is hidden; what holds no text is skipped, and ``skipped`` says so. ``-`` is standard input.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def read_documents(paths: Sequence[str]) -> Documents:
             documents[Path(path)] = read_document("standard input", sys.stdin.buffer.read())
             continue
         is_folder = Path(path).is_dir()
-        for file in _files(Path(path), skipped) if is_folder else [Path(path)]:
+        for file in _files(Path(path)) if is_folder else [Path(path)]:
             try:
                 documents.setdefault(file.resolve(), read_document(str(file), file.read_bytes()))
             except (DocumentError, OSError) as error:
@@ -139,18 +139,15 @@ def read_documents(paths: Sequence[str]) -> Documents:
     return Documents(tuple(documents.values()), skipped)
 
 
-def _files(folder: Path, skipped: list[Skipped]) -> Iterator[Path]:
-    """The files below ``folder``, in order, numbers as numbers; what is hidden is added to ``skipped``."""
+def _files(folder: Path) -> Iterator[Path]:
+    """The files below ``folder`` that are not hidden, in order, numbers as numbers."""
 
     def order(path: Path) -> list[list[str | int]]:
         parts = (re.split(r"(\d+)", part) for part in path.parts)
         return [[int(word) if word.isdecimal() else word for word in part] for part in parts]
 
     for path in sorted(folder.rglob("*"), key=order):
-        hidden = [part for part in path.relative_to(folder).parts if part.startswith(".")]
-        if hidden == [path.name]:
-            skipped.append(Skipped(str(path), "hidden"))
-        elif not hidden and path.is_file():
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
             yield path
 
 

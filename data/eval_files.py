@@ -44,9 +44,9 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from ..system.cli import one_line_errors, run_main
+from ..system.cli import one_line_errors
 from ..system.errors import reason_of
-from ..system.files import folder_lock, remove_drafts, replacing, write_atomically
+from ..system.files import folder_lock, replacing, write_atomically
 from .questions import assemble, read_questions
 from .rows import DataError, open_file
 
@@ -111,7 +111,6 @@ def locked_manifest(folder: Path) -> Iterator[Manifest]:
     """A folder's manifest, for writing. Raises MemAgentError if another run writes there."""
     busy = "another run is writing there; wait for it to end, or choose another folder"
     with folder_lock(folder, busy=busy, name=".manifest.lock"):
-        remove_drafts(folder)
         yield Manifest(folder)
 
 
@@ -218,12 +217,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                         "again to continue") from None
     there = {path: n for path, n in files.items() if path.is_file()}
     for path, n in there.items():
-        by_number = f"; names documents of HotpotQA's {RAW_NAMES[0]}, put that file beside it"
-        print(f"{path}: there{by_number if n > INDEX_ONLY_ABOVE else ''}")
+        hint = f"; put HotpotQA's {RAW_NAMES[0]} beside it" if n > INDEX_ONLY_ABOVE else ""
+        print(f"{path}: there{hint}")
     if not there or (args.lengths and there != files):
         raise DataError(f"{args.dataset} has not all of {', '.join(names)}")
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

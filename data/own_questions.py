@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,8 @@ import orjson
 from .document_store import DocumentWriter, store_folder
 from .eval_files import eval_name, locked_manifest, parse_lengths
 from .questions import Paragraph, Question, assemble, pool_question, row_of
-from .rows import DataError
-from .synthesize import haystack, json_list, lengths_of, parse_curriculum
+from .rows import DataError, as_json_list
+from .synthesize import haystack, lengths_of, parse_curriculum
 
 TRAIN, OWN = "train.jsonl", "own"
 
@@ -118,7 +117,7 @@ def write_folder(
             if not manifest.has(eval_name(name), made):
                 asked = _lengthened(held, "" if name == OWN else name, seed)
                 with manifest.draft(eval_name(name), made) as file:
-                    file.writelines(json_list(map(_entry, range(len(held)), asked)))
+                    file.writelines(as_json_list(map(_entry, range(len(held)), asked)))
             print(f"{folder / eval_name(name)}: {len(held)} questions")
 
 
@@ -133,11 +132,11 @@ def _lengthened(questions: Sequence[Question], documents: str, seed: int) -> Ite
     for question, one, length in zip(questions, numbered, lengths_of(curriculum, len(questions)), strict=True):
         extras = question.extras | {"num_docs": length} | ({"curriculum": True} if len(curriculum) > 1 else {})
         context = assemble(texts[number] for number in haystack(texts, one, length, seed))
-        yield replace(question, context=context, extras=extras)
+        yield question._replace(context=context, extras=extras)
 
 
 def _in_paragraphs(question: Question) -> Question:
-    return question if question.paragraphs else replace(question, paragraphs=(Paragraph(None, (question.context,)),))
+    return question if question.paragraphs else question._replace(paragraphs=(Paragraph(None, (question.context,)),))
 
 
 def _entry(index: int, question: Question) -> dict[str, Any]:

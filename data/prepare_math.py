@@ -59,21 +59,19 @@ import argparse
 import hashlib
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import orjson
 import yaml
-from tqdm import tqdm
 
-from ..rewards.answers import last_boxed
-from ..system.cli import one_line_errors, positive_number, run_main, stop_if_asked, whole_number
+from ..rewards.answers import Form, in_form, last_boxed
+from ..system.cli import one_line_errors, positive_number, whole_number
 from ..system.errors import MemAgentError
 from ..system.files import replacing
-from .rows import BadRow, BadRows, NoGoodRows, open_dataset, open_file
+from .rows import BadRow, BadRows, NoGoodRows, as_json_lines, as_json_list, open_dataset, open_file
 
 TEXTS: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _CALCULATOR, _NUMBER = re.compile(r"<<[^<>]*>>"), re.compile(r"-?\d+(\.\d+)?")
@@ -104,50 +102,43 @@ class MathQuestion(NamedTuple):
         numbers = self.extras.get("numbers")
         return (*sorted(numbers), self.answer) if numbers else self.question
 
-    def solution(self, form: str) -> str:
+    def solution(self, form: Form) -> str:
         """A whole right reply in the form; empty where the data has no steps."""
-        if form == "reasoning" and self.steps:
-            return f"<reasoning>\n{self.steps}\n</reasoning>\n<answer>\n{self.result}\n</answer>"
-        if not self.steps or last_boxed(self.steps) == self.result:
+        if not self.steps or (form == "boxed" and last_boxed(self.steps) == self.result):
             return self.steps
-        return f"{self.steps}\n\\boxed{{{self.result}}}"
+        return in_form(form, self.steps, self.result)
 
 
 # --- Countdown -------------------------------------------------------------------------------------------------------
-class Term(NamedTuple):
-    """A value with how it came about."""
-
-    value: int
-    text: str
-    steps: tuple[str, ...] = ()
-    """One line for each operation, in the order in which they are done."""
+Term = tuple[int, str, tuple[str, ...]]
+"""A value, its expression, and one line for each operation, in the order in which they are done."""
 
 
-def problems(seed: int | str) -> Iterator[tuple[tuple[int, ...], Term]]:
-    """Numbers and solutions without end, whose values are the targets; no two of the same numbers and target."""
-    seen = set[tuple[tuple[int, ...], int]]()
+def problems(seed: int | str) -> Iterator[MathQuestion]:
+    """Problems and solutions without end; no two of the same numbers and target."""
+    seen = set[object]()
     for number in count():
         rng = random.Random(f"{seed}/countdown/{number}")
-        numbers = tuple(rng.randint(1, LARGEST_NUMBER) for _ in range(rng.choice(SIZES)))
-        terms = [Term(number, str(number)) for number in numbers]
+        numbers = [rng.randint(1, LARGEST_NUMBER) for _ in range(rng.choice(SIZES))]
+        terms: list[Term] = [(number, str(number), ()) for number in numbers]
         while len(terms) > 1:
             pair = rng.sample(range(len(terms)), 2)
             joined = rng.choice(_joined(*(terms[place] for place in pair)))
             terms = [term for place, term in enumerate(terms) if place not in pair] + [joined]
-        key = tuple(sorted(numbers)), terms[0].value
-        if terms[0].value in TARGETS and key not in seen:
-            seen.add(key)
-            yield numbers, terms[0]
+        value, solution, steps = terms[0]
+        made = _problem(numbers, value, {}, solution[1:-1], steps)
+        if value in TARGETS and made.asked not in seen:
+            seen.add(made.asked)
+            yield made
 
 
 def _joined(one: Term, other: Term) -> list[Term]:
     """All that the two give, whole and not negative."""
-    large, small = (one, other) if one.value >= other.value else (other, one)
-    values = {"+": large.value + small.value, "-": large.value - small.value, "*": large.value * small.value}
-    if small.value and large.value % small.value == 0:
-        values["/"] = large.value // small.value
-    return [Term(value, f"({large.text} {sign} {small.text})",
-                 (*large.steps, *small.steps, f"{large.value} {sign} {small.value} = {value}"))
+    (large, first, before), (small, second, then) = (one, other) if one[0] >= other[0] else (other, one)
+    values = {"+": large + small, "-": large - small, "*": large * small}
+    if small and large % small == 0:
+        values["/"] = large // small
+    return [(value, f"({first} {sign} {second})", (*before, *then, f"{large} {sign} {small} = {value}"))
             for sign, value in values.items()]
 
 
@@ -182,15 +173,9 @@ READERS: Mapping[str, Callable[[Fields], MathQuestion]] = {"gsm8k": _gsm8k, "mat
 """Of the rows of each task; they raise BadRow."""
 
 
-def made_problems(number: int, seed: int | str) -> list[MathQuestion]:
-    """Countdown problems that have solutions."""
-    return [_problem(numbers, found.value, {}, found.text[1:-1], found.steps)
-            for numbers, found in islice(problems(seed), number)]
-
-
-def examples(task: str) -> list[MathQuestion]:
+def examples(task: str) -> Iterable[MathQuestion]:
     """Solved ones of the pack's own."""
-    return made_problems(EXAMPLES, "exemplars") if task == "countdown" else list(map(_gsm8k, TEXTS["examples"]))
+    return islice(problems("exemplars"), EXAMPLES) if task == "countdown" else map(_gsm8k, TEXTS["examples"])
 
 
 def _problem(
@@ -227,24 +212,24 @@ def _entry(index: int, question: MathQuestion, messages: list[dict[str, str]], t
     """Of an evaluation file."""
     entry = {"index": index, "id": question.id, "messages": messages[:-1], "input": question.question,
              "answers": [question.answer], "task": task}
-    return entry | ({"metadata": dict(question.extras)} if question.extras else {})
+    return entry | ({"metadata": question.extras} if question.extras else {})
 
 
 def _asking(args: argparse.Namespace) -> Callable[[MathQuestion], list[dict[str, str]]]:
     """How a question is asked: it is the last message; shots are drawn by seed and question alone, and are never the
     question."""
-    system = args.system.read_text(encoding="utf-8").strip() if args.system else TEXTS["system"][args.form].format(
-        answer=TEXTS["answer"][args.task])
-    pool = examples(args.task)
+    system = TEXTS["system"][args.form].format(answer=TEXTS["answer"][args.task])
+    if args.system:
+        system = args.system.read_text(encoding="utf-8").strip()
+    pool = list(examples(args.task))
 
     def messages(question: MathQuestion) -> list[dict[str, str]]:
-        found = [{"role": "system", "content": system}] if system else []
+        said = [("system", system)] if system else []
         # One more than is needed, for the question itself may be among them.
         drawn = random.Random(f"{args.seed}/shots/{question.question}").sample(pool, args.shots + 1)
         for shot in [shot for shot in drawn if shot.question != question.question][: args.shots]:
-            found.append({"role": "user", "content": shot.question})
-            found.append({"role": "assistant", "content": shot.solution(args.form)})
-        return [*found, {"role": "user", "content": question.question}]
+            said += [("user", shot.question), ("assistant", shot.solution(args.form))]
+        return [{"role": role, "content": text} for role, text in [*said, ("user", question.question)]]
 
     return messages
 
@@ -253,55 +238,6 @@ def _asking(args: argparse.Namespace) -> Callable[[MathQuestion], list[dict[str,
 @one_line_errors("the earlier output, if any, is as it was", codes={NoGoodRows: 1, MemAgentError: 2, OSError: 2})
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
-    args = _parser().parse_args(argv)
-    if not (args.output or args.eval) or bool(args.split_eval) != bool(args.output and args.eval):
-        raise MemAgentError("--output FILE, --eval NAME and --split-eval N, the rows held out of the first for the "
-                            "second, go together; else give --output or --eval")
-    if args.input and args.output and args.input.resolve() == args.output.resolve():
-        raise MemAgentError(f"{args.input}: is the output as well; choose another name")
-    bad = BadRows("prepare_math")
-    questions = made_problems(args.countdown, args.seed) if args.countdown else _questions(args, bad)
-    bad.tell_rest()
-    if not questions:
-        raise NoGoodRows(f"{args.input or args.hf_dataset}: no good row among {bad.count}; nothing is written")
-    if args.split_eval >= len(questions):
-        raise MemAgentError(f"--split-eval {args.split_eval}: there are {len(questions)} rows; leave some to train")
-    held = random.Random(f"{args.seed}/held out").sample(range(len(questions)), args.split_eval)
-    held_out, asked = [questions[number] for number in sorted(held)], {questions[number].asked for number in held}
-    trained = [question for question in questions if question.asked not in asked]
-    messages, files, counts = _asking(args), dict[Path, list[bytes]](), list[str]()
-    if args.output:
-        rows = [_training_row(each, messages(each), args) for each in trained]
-        files[args.output] = [orjson.dumps(row) + b"\n" for row in rows]
-        counts.append(f"{args.output}: {len(rows)} rows")
-    if args.eval:
-        rows = [_entry(n, each, messages(each), args.task) for n, each in enumerate(held_out or questions)]
-        folder = args.output.parent if args.output and args.eval.parent == Path() else args.eval.parent
-        path = folder / f"eval_{args.eval.name}.json"
-        files[path] = [b"[\n", b",\n".join(map(orjson.dumps, rows)), b"\n]\n"]
-        counts.append(f"{path}: {len(rows)} rows")
-    with ExitStack() as stack:  # both are made before either is put in its place
-        for path, lines in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(replacing(path)).writelines(lines)
-    print("; ".join([*counts, f"{bad.count} bad rows left out"]))
-    return 0
-
-
-def _questions(args: argparse.Namespace, bad: BadRows) -> list[MathQuestion]:
-    """The good rows; the bad ones are reported."""
-    rows = open_file(args.input) if args.input else open_dataset(args.hf_dataset, args.hf_split, config=args.hf_config)
-    found: list[MathQuestion] = []
-    for row in tqdm(rows, unit=" rows", disable=None):  # None: silent unless a terminal
-        stop_if_asked()
-        try:
-            found.append(READERS[args.task](row.fields))
-        except BadRow as error:
-            bad.add(f"{row.where}: {error}")
-    return found
-
-
-def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="mem-agent prepare-math", description="Write rows of math tasks.")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--input", type=Path, metavar="FILE", help=".parquet, .csv, .jsonl or .json (a list) file")
@@ -320,8 +256,38 @@ def _parser() -> argparse.ArgumentParser:
     add("--shots", type=int, choices=range(EXAMPLES), default=0, metavar="K",
         help=f"solved examples before each question, at most {EXAMPLES - 1} (0)")
     add("--seed", type=whole_number, default=42, help="shots, held-out rows and problems made (42)")
-    return parser
-
-
-if __name__ == "__main__":
-    run_main(main)
+    args = parser.parse_args(argv)
+    if not (args.output or args.eval) or bool(args.split_eval) != bool(args.output and args.eval):
+        raise MemAgentError("--output FILE, --eval NAME and --split-eval N, the rows held out of the first for the "
+                            "second, go together; else give --output or --eval")
+    if args.input and args.output and args.input.resolve() == args.output.resolve():
+        raise MemAgentError(f"{args.input}: is the output as well; choose another name")
+    bad = BadRows("prepare_math")
+    if args.countdown:
+        questions = list(islice(problems(args.seed), args.countdown))
+    else:
+        rows = open_file(args.input) if args.input else open_dataset(args.hf_dataset, args.hf_split, args.hf_config)
+        questions = list(bad.sift(rows, READERS[args.task]))
+        bad.tell_rest()
+    if not questions:
+        raise NoGoodRows(f"{args.input or args.hf_dataset}: no good row among {bad.count}; nothing is written")
+    if args.split_eval >= len(questions):
+        raise MemAgentError(f"--split-eval {args.split_eval}: there are {len(questions)} rows; leave some to train")
+    held = random.Random(f"{args.seed}/held out").sample(range(len(questions)), args.split_eval)
+    held_out = [questions[number] for number in sorted(held)]
+    never = {question.asked for question in held_out}
+    trained = [question for question in questions if question.asked not in never]
+    evaluated, asked, made = held_out or questions, _asking(args), list[tuple[Path, Iterable[bytes], int]]()
+    if args.output:
+        lines = as_json_lines(_training_row(each, asked(each), args) for each in trained)
+        made.append((args.output, lines, len(trained)))
+    if args.eval:
+        folder = args.output.parent if args.output and args.eval.parent == Path() else args.eval.parent
+        entries = (_entry(number, each, asked(each), args.task) for number, each in enumerate(evaluated))
+        made.append((folder / f"eval_{args.eval.name}.json", as_json_list(entries), len(evaluated)))
+    with ExitStack() as files:  # both are made before either is put in its place
+        for path, content, _ in made:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files.enter_context(replacing(path)).writelines(content)
+    print("; ".join([*(f"{path}: {number} rows" for path, _, number in made), f"{bad.count} bad rows left out"]))
+    return 0

@@ -76,13 +76,12 @@ How MemSifter found them is not published.
 from __future__ import annotations
 
 import argparse
-import ast
 import pickle
 import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
@@ -96,10 +95,10 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from ..rewards.sessions import HistoryQuestion, question_in, row_of
-from ..system.cli import one_line_errors, positive_number, run_main, stop_if_asked, whole_number
+from ..system.cli import one_line_errors, positive_number, stop_if_asked, whole_number
 from ..system.errors import MemAgentError, reason_of
 from ..system.files import naming, replacing
-from .rows import BadRow, BadRows, DataError, NoGoodRows, open_file
+from .rows import BadRow, BadRows, DataError, NoGoodRows, literal, open_file
 
 Fields = Mapping[str, Any]
 Reader = Callable[[str, Fields], Iterable[dict[str, Any]]]
@@ -155,29 +154,22 @@ _DATE = re.compile(r"(\d{4})/(\d{1,2})/(\d{1,2})\D*(?:(\d{1,2}):(\d{2}))?")
 
 def read_longmemeval(name: str, fields: Fields) -> Iterable[dict[str, Any]]:
     id, talks = _text(fields, "question_id") or name, fields["haystack_sessions"]
-    ids, times = list(map(str, fields["haystack_session_ids"])), Counter[str]()
-    names = []  # that differ: a a b -> a a#2 b
-    for each in ids:
-        times[each] += 1
-        names.append(each if times[each] == 1 else f"{each}#{times[each]}")
+    ids = list(map(str, fields["haystack_session_ids"]))
     dates = [str(date or "").strip() for date in fields.get("haystack_dates") or [""] * len(talks)]
     if not talks or not len(talks) == len(ids) == len(dates):
         raise BadRow(f"{len(talks)} sessions, {len(ids)} of their ids and {len(dates)} of their dates")
-    order, evidence = _in_time(dates), set(map(str, fields.get("answer_session_ids") or ()))
-    gold = [names[n] for n in order if ids[n] in evidence]
+    times = [ids[: n + 1].count(each) for n, each in enumerate(ids)]
+    names = [each if time == 1 else f"{each}#{time}" for each, time in zip(ids, times, strict=True)]  # a a -> a a#2
+    found, order = list(filter(None, map(_DATE.search, dates))), list(range(len(talks)))
+    if len(found) == len(dates):
+        order.sort(key=lambda n: [int(part or 0) for part in found[n].groups()])
+    evidence = set(map(str, fields.get("answer_session_ids") or ()))
     abstains = {"question_type": "abstention", "answer_session_ids": []} if id.endswith("_abs") else {}
     return [{
-        **fields, "question_id": id, "answer_session_ids": gold,
+        **fields, "question_id": id, "answer_session_ids": [names[n] for n in order if ids[n] in evidence],
         "haystack_sessions": [talks[n] for n in order], "haystack_session_ids": [names[n] for n in order],
         "haystack_dates": [dates[n] for n in order], **abstains,
     }]
-
-
-def _in_time(dates: Sequence[str]) -> list[int]:
-    """The places of sessions from the oldest to the newest; as they are where a date cannot be read."""
-    found = [_DATE.search(date) for date in dates]
-    moments = [tuple(int(part or 0) for part in match.groups()) for match in found if match]
-    return sorted(range(len(dates)), key=moments.__getitem__) if all(found) else list(range(len(dates)))
 
 
 READERS: dict[str, Reader] = {"locomo": read_locomo, "longmemeval": read_longmemeval, "rows": read_rows}
@@ -204,13 +196,11 @@ def personamem_reader(contexts: Path | None, size: str) -> Reader:
 
 
 def _shared_question(shared: Fields, name: str, fields: Fields) -> Iterable[dict[str, Any]]:
-    options, label = _literal(fields["all_options"]), _text(fields, "correct_answer").lower()
+    options, label = literal(fields["all_options"]), _text(fields, "correct_answer").lower()
     right = [option for option in options if option.lower().startswith(label)]
     if len(right) != 1:
         raise BadRow(f"correct_answer {label!r:.20} begins {len(right)} of its {len(options)} options")
     messages, end = shared[_text(fields, "shared_context_id")], int(fields["end_index_in_shared_context"])
-    if not 0 < end <= len(messages):
-        raise BadRow(f"end_index_in_shared_context is {end} of {len(messages)} messages")
     talks = _sessions(messages[:end])
     gold = _by_distance(talks, fields)
     return [{
@@ -238,10 +228,10 @@ def _by_distance(talks: Talks, fields: Fields) -> list[str]:
 
 def _linked_question(folder: Path, link: str, name: str, fields: Fields) -> Iterable[dict[str, Any]]:
     id = _text(fields, "question_id") or f"{_text(fields, 'persona_id')}_{name.rpartition('_')[2]}"
-    asked, right = _literal(fields["user_query"]), _text(fields, "correct_answer")
-    texts = [right, *(text.strip() for text in _literal(fields["incorrect_answers"]) if text.strip() != right)]
+    asked, right = literal(fields["user_query"]), _text(fields, "correct_answer")
+    texts = [right, *(text.strip() for text in literal(fields["incorrect_answers"]) if text.strip() != right)]
     random.Random(id).shuffle(texts)
-    quoted = _literal(fields.get("related_conversation_snippet"))
+    quoted = literal(fields.get("related_conversation_snippet"))
     quoted = quoted if isinstance(quoted, list) else [quoted]  # a single one may stand for a list
     told = {_text(message, "content") for message in quoted if isinstance(message, dict)} - {""}
     talks = _linked_sessions(folder / fields[link])
@@ -275,20 +265,27 @@ def _sessions(messages: Sequence[Fields]) -> Talks:
     return list(filter(None, talks))
 
 
-def _literal(value: Any) -> Any:
-    """The text, message or list that a cell writes as JSON or as Python does; the cell itself where it writes none."""
-    if isinstance(value, str):
-        for read in (orjson.loads, ast.literal_eval):
-            with suppress(ValueError, SyntaxError):
-                return read(value)
-    return value
-
-
 # --- the command -----------------------------------------------------------------------------------------------------
 @one_line_errors("the earlier output, if any, is as it was", codes={NoGoodRows: 1, MemAgentError: 2, OSError: 2})
 def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit code."""
-    args = _parser().parse_args(argv)
+    parser = argparse.ArgumentParser(prog="mem-agent prepare-sessions", description="Write histories for the sifter.")
+    add = parser.add_argument
+    add("--format", required=True, choices=(*READERS, "personamem"), help="of the input; rows: the sifter's own")
+    add("--input", required=True, type=Path, nargs="+", metavar="FILE", help="questions: JSON, CSV or parquet")
+    add("--contexts", type=Path, metavar="PATH",
+        help="personamem: its shared_contexts .jsonl, or the folder of version 2's histories")
+    add("--size", default="32k", choices=("32k", "128k"), help="personamem, version 2: which histories (32k)")
+    add("--output-dir", type=Path, default=Path("data"), metavar="DIR", help="(data)")
+    add("--dataset", required=True, metavar="NAME", help="folder below it")
+    one = parser.add_mutually_exclusive_group().add_argument
+    one("--split", metavar="NAME", help="the file's name (test)")
+    one("--test-share", type=float, metavar="S", help="divide rows: this share is the test")
+    one("--test-rows", type=positive_number, metavar="N", help="divide rows: so many are the test")
+    add("--seed", type=whole_number, default=42, help="of that division (42)")
+    add("--split-order", type=Path, metavar="FILE", help="take ids and their order from this file")
+    add("--with-gold", action="store_true", help="leave out questions without a gold session")
+    args = parser.parse_args(argv)
     read = personamem_reader(args.contexts, args.size) if args.format == "personamem" else READERS[args.format]
     folder: Path = args.output_dir / args.dataset
     folder.mkdir(parents=True, exist_ok=True)
@@ -358,18 +355,11 @@ def _splits(args: argparse.Namespace, read: Reader, places: Mapping[str, int | N
         raise DataError(f"{len(order) - trains} of {len(order)} to the test: both splits need some")
     random.Random(args.seed).shuffle(order)
     tested = set(order[trains:])
-    return {name: [place for id, place in written.items() if (id in tested) == (name == "test")]
-            for name in ("train", "test")}
+    return {"train": [place for id, place in written.items() if id not in tested],
+            "test": [place for id, place in written.items() if id in tested]}
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
-_TEXT, _TEXTS = pa.string(), pa.list_(pa.string())
-_COLUMNS = {
-    "question_id": _TEXT, "question": _TEXT, "answer": _TEXT, "answers": _TEXTS,
-    "haystack_sessions": pa.large_string(), "haystack_session_ids": _TEXTS, "haystack_dates": _TEXTS,
-    "answer_session_ids": _TEXTS, "question_type": _TEXT, "question_date": _TEXT, "all_options": _TEXTS,
-    "language": _TEXT,
-}
 _ROWS, _CHARACTERS = 64, 32 << 20
 """Of a row group, at most about: a reader needs no more memory than that."""
 _PAGE_ROWS = 4
@@ -386,41 +376,17 @@ def _write(spool: BinaryIO, places: Sequence[int], file: BinaryIO) -> None:
         characters = sum(len(row["haystack_sessions"]) for row in group)
         if len(group) == _ROWS or characters >= _CHARACTERS or place == places[-1]:
             if writer is None:
-                schema = pa.schema(_own_columns(group) | _COLUMNS)
-                writer = pq.ParquetWriter(file, schema, compression="zstd", write_batch_size=_PAGE_ROWS)
+                writer = pq.ParquetWriter(file, _schema(group), compression="zstd", write_batch_size=_PAGE_ROWS)
             writer.write_table(pa.Table.from_pylist(group, writer.schema))
             group = []
     if writer is not None:
         writer.close()
 
 
-def _own_columns(rows: list[dict[str, Any]]) -> dict[str, pa.DataType]:
+def _schema(rows: list[dict[str, Any]]) -> pa.Schema:
     """A column without any value is of texts, one of empty lists of lists of texts."""
-    empty = {pa.null(): _TEXT, pa.list_(pa.null()): _TEXTS}
-    names = dict.fromkeys(name for row in rows for name in row if name not in _COLUMNS)
+    empty = {pa.null(): pa.string(), pa.list_(pa.null()): pa.list_(pa.string())}
+    names = dict.fromkeys(name for row in rows for name in row)
     types = {name: pa.infer_type([row.get(name) for row in rows]) for name in names}
-    return {name: empty.get(kind, kind) for name, kind in types.items()}
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mem-agent prepare-sessions", description="Write histories for the sifter.")
-    add = parser.add_argument
-    add("--format", required=True, choices=(*READERS, "personamem"), help="of the input; rows: the sifter's own")
-    add("--input", required=True, type=Path, nargs="+", metavar="FILE", help="questions: JSON, CSV or parquet")
-    add("--contexts", type=Path, metavar="PATH",
-        help="personamem: its shared_contexts .jsonl, or the folder of version 2's histories")
-    add("--size", default="32k", choices=("32k", "128k"), help="personamem, version 2: which histories (32k)")
-    add("--output-dir", type=Path, default=Path("data"), metavar="DIR", help="(data)")
-    add("--dataset", required=True, metavar="NAME", help="folder below it")
-    split = parser.add_mutually_exclusive_group()
-    split.add_argument("--split", metavar="NAME", help="the file's name (test)")
-    split.add_argument("--test-share", type=float, metavar="S", help="divide rows: this share is the test")
-    split.add_argument("--test-rows", type=positive_number, metavar="N", help="divide rows: so many are the test")
-    add("--seed", type=whole_number, default=42, help="of that division (42)")
-    add("--split-order", type=Path, metavar="FILE", help="take ids and their order from this file")
-    add("--with-gold", action="store_true", help="leave out questions without a gold session")
-    return parser
-
-
-if __name__ == "__main__":
-    run_main(main)
+    types = {name: empty.get(kind, kind) for name, kind in types.items()}
+    return pa.schema(types | {"haystack_sessions": pa.large_string()})

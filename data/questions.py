@@ -47,16 +47,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import orjson
-
 from .document_store import document_id
-from .rows import BadRow, BadRows, DataError, open_file
+from .rows import BadRow, BadRows, DataError, literal, open_file
 
 INLINE_CHARS = 20_000
 """Documents up to so many characters stay in their training row."""
@@ -67,8 +63,7 @@ class Impossible(BadRow):
     """A sound row whose question has no answer, on purpose."""
 
 
-@dataclass(frozen=True, slots=True)
-class Paragraph:
+class Paragraph(NamedTuple):
     title: str | None
     sentences: tuple[str, ...]
     gold: bool = True
@@ -81,8 +76,7 @@ class Paragraph:
         return text if self.title is None else f"{self.title}\n{text}"
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     question: str
     answers: tuple[str, ...]
     context: str = ""
@@ -92,7 +86,7 @@ class Question:
     """Titles of the gold paragraphs; empty where the data does not mark any."""
     article: str = ""
     """SQuAD: whatever else is in this article is about the same subject."""
-    extras: dict[str, Any] = field(default_factory=dict)
+    extras: Mapping[str, Any] = {}
     """Fields that go into the training row's metadata unchanged."""
 
     @property
@@ -121,7 +115,7 @@ def spaced_documents(paragraphs: Sequence[Paragraph]) -> list[str]:
     if 2 * sum(joints) < len(joints):
         texts = [[*sentences[:1], *(after if _are_apart(before, after) else f" {after}"
                                     for before, after in pairwise(sentences))] for sentences in texts]
-    return [replace(one, sentences=tuple(text)).document for one, text in zip(paragraphs, texts, strict=True)]
+    return [one._replace(sentences=tuple(text)).document for one, text in zip(paragraphs, texts, strict=True)]
 
 
 def _are_apart(before: str, after: str) -> bool:
@@ -132,7 +126,7 @@ def _are_apart(before: str, after: str) -> bool:
 def row_of(question: Question) -> tuple[dict[str, Any], str | None]:
     """The training row of a question, and its document if that is not inline."""
     document = question.context or assemble(spaced_documents(question.paragraphs))
-    metadata = {"ground_truth": question.answers} | ({"context": document} if document else {}) | question.extras
+    metadata = {"ground_truth": question.answers} | ({"context": document} if document else {}) | dict(question.extras)
     if question.supporting and "supporting_facts" not in metadata:
         metadata["supporting"] = question.supporting
     row = {"prompt": question.question, "label": question.answers[0], "metadata": metadata}
@@ -162,16 +156,16 @@ def read_question(fields: Mapping[str, Any]) -> Question:
     found = Question(_text(fields.get("question"), "question"), golds, extras=extras)
     given = fields.get("paragraphs", fields.get("context"))
     if "supporting_facts" in extras:
-        extras["supporting_facts"], given = _decoded(extras["supporting_facts"]), _decoded(given)
+        extras["supporting_facts"], given = literal(extras["supporting_facts"]), literal(given)
     if given is None:
         return found
     if not isinstance(given, str):
         paragraphs, supporting = _paragraphs(given, fact_titles(extras.get("supporting_facts")) or ())
-        return replace(found, paragraphs=paragraphs, supporting=supporting)
-    found, title = replace(found, context=_text(given, "context")), str(fields.get("title") or "")
+        return found._replace(paragraphs=paragraphs, supporting=supporting)
+    found, title = found._replace(context=_text(given, "context")), str(fields.get("title") or "")
     if not is_squad or not title:
         return found
-    return replace(found, paragraphs=(Paragraph(title, (given,)),), supporting=(title,), article=title)
+    return found._replace(paragraphs=(Paragraph(title, (given,)),), supporting=(title,), article=title)
 
 
 def _plain(fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -260,14 +254,6 @@ def _answers(name: str, *values: Any) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _decoded(value: Any) -> Any:
-    """The list or object whose JSON text ``value`` is; itself where it is none."""
-    with suppress(ValueError):
-        found = orjson.loads(value)
-        return found if isinstance(found, list | dict) else value
-    return value
-
-
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise BadRow(f"{name} is missing, blank or no text")
@@ -350,9 +336,7 @@ def pool_question(question: Question, numbers: dict[str, int], as_published: boo
     texts = [each.document for each in paragraphs] if as_published else spaced_documents(paragraphs)
     own = [numbers.setdefault(text, len(numbers)) for text in texts]
     gold = dict.fromkeys(number for number, paragraph in zip(own, paragraphs, strict=True) if paragraph.gold)
-    first: dict[str | None, int] = {}
-    for number, paragraph in zip(own, paragraphs, strict=True):
-        first.setdefault(paragraph.title, number)
+    first = {paragraph.title: number for number, paragraph in zip(own[::-1], paragraphs[::-1], strict=True)}
     evidence = tuple(first[title] for title in facts) if all(first.get(title) in gold for title in facts) else ()
     return PoolQuestion(question.id, question.question, question.answers, tuple(gold), tuple(dict.fromkeys(own)),
                         question.supporting, evidence, question.article)

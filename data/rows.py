@@ -22,15 +22,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import ijson
 import orjson
 from tqdm import tqdm
 
+from ..system.cli import stop_if_asked
 from ..system.errors import MemAgentError, reason_of
 from ..system.text import one_line
 
+T = TypeVar("T")
 BATCH_ROWS = 16
 _LIST_COLUMNS = frozenset({"answers", "answer_aliases", "paragraphs"})
 """Columns of a CSV whose cells may hold a list as JSON; ``context`` is always text."""
@@ -82,13 +84,13 @@ def open_file(path: Path) -> Iterator[SourceRow]:
     return _read(str(path), readers[path.suffix](path))
 
 
-def open_dataset(name: str, split: str, revision: str = "", config: str | None = None) -> Iterator[SourceRow]:
+def open_dataset(name: str, split: str, config: str | None = None) -> Iterator[SourceRow]:
     """The rows of one split of a Hugging Face dataset, of its only configuration unless one is named, streamed.
 
     Repositories that mix formats, such as parquet for training beside JSON for evaluation, cannot be loaded as a
     whole; of those, the files with the split's name as a word of their own name are read. Raises DataError.
     """
-    return _read(f"{name}: split {split!r}", _hub_rows(name, split, revision, config))
+    return _read(f"{name}: split {split!r}", _hub_rows(name, split, config))
 
 
 def _read(name: str, rows: Iterator[SourceRow]) -> Iterator[SourceRow]:
@@ -109,10 +111,10 @@ def _parquet_rows(path: Path) -> Iterator[SourceRow]:
     yield from _numbered(row for batch in batches for row in batch.to_pylist())
 
 
-def _hub_rows(name: str, split: str, revision: str, config: str | None) -> Iterator[SourceRow]:
+def _hub_rows(name: str, split: str, config: str | None) -> Iterator[SourceRow]:
     from datasets import load_dataset  # slow to import; local files do without
 
-    load = partial(load_dataset, name, split=split, revision=revision or None, streaming=True)
+    load = partial(load_dataset, name, split=split, streaming=True)
     try:
         found = load(name=config)
     except ValueError as error:
@@ -177,6 +179,17 @@ def json_list(file: BinaryIO) -> Iterator[Any]:
         raise NotJson(f"not JSON after {number} entries ({reason_of(error)})") from None
 
 
+def as_json_lines(rows: Iterable[Any]) -> Iterator[bytes]:
+    return (orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+
+
+def as_json_list(entries: Iterable[Any]) -> Iterator[bytes]:
+    """One list, an entry a line."""
+    for number, entry in enumerate(entries):
+        yield (b",\n" if number else b"[\n") + orjson.dumps(entry)
+    yield b"\n]\n"
+
+
 # --- CSV -------------------------------------------------------------------------------------------------------------
 def _csv_rows(path: Path) -> Iterator[SourceRow]:
     csv.field_size_limit(1 << 27)  # documents are longer than csv's own limit
@@ -205,11 +218,19 @@ def _cell(name: str, text: str) -> Any:
         with suppress(ValueError):
             return orjson.loads(text)
     if name in _ANSWERS and text.startswith(("['", '["')) and text.endswith("]"):
-        with suppress(ValueError, SyntaxError):
-            if not re.search(r"""['"]\s+['"]""", text):
-                return ast.literal_eval(text)
+        if isinstance(found := literal(text), list) and not re.search(r"""['"]\s+['"]""", text):
+            return found
         raise BadRow(f"{name} looks like a list and cannot be read; write it as JSON: [\"Paris\", \"City of Paris\"]")
     return text or None
+
+
+def literal(value: Any) -> Any:
+    """The list or object that a text writes as JSON or as Python does; ``value`` itself where it writes none."""
+    if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
+        for read in (orjson.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError):
+                return read(value)
+    return value
 
 
 # --- bad rows --------------------------------------------------------------------------------------------------------
@@ -227,6 +248,17 @@ class BadRows:
         self.count += 1
         if self.count <= _SHOWN:
             tqdm.write(f"{self._command}: bad row left out, {text}", file=sys.stderr)
+
+    def sift(self, rows: Iterable[SourceRow], read: Callable[[dict[str, Any]], T]) -> Iterator[T]:
+        """What ``read`` makes of each row; those of which it makes BadRow are added."""
+        for row in tqdm(rows, unit=" rows", disable=None):  # None: silent unless a terminal
+            stop_if_asked()
+            try:
+                found = read(row.fields)
+            except BadRow as error:
+                self.add(f"{row.where}: {error}")
+            else:
+                yield found
 
     def tell_rest(self) -> None:
         """How many rows more than the shown ones there are, and how many of each reason in all."""

@@ -65,7 +65,7 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -76,11 +76,11 @@ from tqdm import tqdm
 
 from ..rewards.answers import AnswerKind, kind_of
 from ..rewards.qa_metrics import normalise_squad
-from ..system.cli import one_line_errors, positive_number, run_main, stop_if_asked, whole_number
+from ..system.cli import one_line_errors, positive_number, stop_if_asked, whole_number
 from . import eval_files
 from .eval_files import CORPUS, eval_name, sha256_of
 from .questions import Corpora, PoolQuestion, Question, assemble, load_corpora
-from .rows import DataError
+from .rows import DataError, as_json_lines, as_json_list
 
 FORMAT = 2
 """Raised whenever the same options would give other bytes. 2: HotpotQA's text has no blank before closing quotes."""
@@ -97,9 +97,8 @@ def haystack(
     """Numbers of ``length`` documents, in reading order. Raises DataError: more must be there, or fewer can be."""
     chosen = list(question.paragraphs if published else question.gold)
     if len(chosen) > length:
-        what = "paragraphs of its own (--published-layout)" if published else "gold documents"
-        raise DataError(f"question {question.id} has {len(chosen)} {what}, more than the {length} asked for; choose a "
-                        "greater length")
+        raise DataError(f"question {question.id} has {len(chosen)} documents of its own, more than the {length} asked "
+                        "for; choose a greater length")
     rng = random.Random(f"{seed}/{question.id}/{length}")
     is_clean = (lambda number: True) if published else _without_answer(documents, question)
     own = [number for number in question.own if number not in chosen and is_clean(number)]
@@ -198,60 +197,23 @@ def training_questions(args: argparse.Namespace, corpora: Corpora, curriculum: C
 
 
 # --- evaluation files ------------------------------------------------------------------------------------------------
-def synthesise(args: argparse.Namespace, lengths: Sequence[int]) -> None:
-    """Write what is missing, every length followed by its subsets.
-
-    Raises:
-        MemAgentError: raw data, lengths or folder are of no use, or a file there is another one; OSError: disk full.
-    """
-    with eval_files.locked_manifest(args.output) as manifest:
-        sources = _sources(args, lengths)
-        missing = {name: source for name, source in sources.items() if not manifest.has(name, source)}
-        for name in sources:
-            if name not in missing and name != CORPUS:
-                print(f"{args.output / name}: there")
-        if not missing:
-            return
-        everything = load_corpora(args.raw, as_published=bool(args.layout))
-        for reason, count in everything.skipped.items():
-            print(f"left out: {count} questions {reason}")
-        every = chosen(args, everything)
-        candidates = chosen(args, everything, CANDIDATES) if args.distant_evidence else every
-        for name, source in missing.items():
-            is_subset, more = "min_distance" in source, dict[str, Any]()
-            lines: Iterable[bytes]
-            if name == CORPUS:
-                lines = (orjson.dumps(text) + b"\n" for text in everything.documents)
-                more["documents"] = len(everything.documents)
-            else:
-                entries = _entries(args, candidates if is_subset else every, source)
-                first = next(entries, None)
-                if first is None:
-                    print(f"{args.output / name}: not written, no question has its evidence that far apart")
-                    continue
-                lines = json_list(islice(chain([first], entries), len(every.questions)))
-                if source["index_only"]:
-                    more["corpus"] = {"file": CORPUS, "sha256": manifest.files[CORPUS]["sha256"]}
-            with manifest.draft(name, source, **more) as draft:
-                draft.writelines(lines)
-            entry = manifest.files[name]
-            print(f"{args.output / name}: written, {entry['bytes'] / 1e6:.1f} MB, sha256 {entry['sha256'][:16]}")
-
-
 def _sources(args: argparse.Namespace, lengths: Sequence[int]) -> dict[str, dict[str, Any]]:
     """What each file is made from: changes whenever its questions or their documents might."""
     raw = [{"file": path.name, "sha256": sha256_of(path)} for path in args.raw]
     pool = {"kind": "pool", "format": FORMAT, "raw": raw} | ({"layout": args.layout} if args.layout else {})
-    verdict = {"closed_book": sha256_of(args.closed_book)} if args.closed_book else {}
-    asked = args.published_questions
-    which = {"published": sha256_of(asked)} if asked else {"questions": args.count}
+    asked = pool | {"kind": "synthesis", "seed": args.seed}
+    if args.published_questions:
+        asked["published"] = sha256_of(args.published_questions)
+    else:
+        asked["questions"] = args.count
+    if args.closed_book:
+        asked["closed_book"] = sha256_of(args.closed_book)
     sources: dict[str, dict[str, Any]] = {CORPUS: pool} if max(lengths) > eval_files.INDEX_ONLY_ABOVE else {}
     for n in lengths:
-        source = pool | {"kind": "synthesis", "seed": args.seed, **which, **verdict}
-        sources[eval_name(n)] = source | {"documents": n, "index_only": n > eval_files.INDEX_ONLY_ABOVE}
+        source = asked | {"documents": n, "index_only": n > eval_files.INDEX_ONLY_ABOVE}
+        sources[eval_name(n)] = source
         for d in [d for d in DISTANCES if args.distant_evidence and d < n]:
-            subset = {"min_distance": d, "candidates": CANDIDATES}
-            sources[eval_name(f"{n}_min_distance_{d}")] = sources[eval_name(n)] | subset
+            sources[eval_name(f"{n}_min_distance_{d}")] = source | {"min_distance": d, "candidates": CANDIDATES}
     return sources
 
 
@@ -261,37 +223,22 @@ def _entries(args: argparse.Namespace, corpora: Corpora, source: dict[str, Any])
     for index, question in enumerate(tqdm(corpora.questions, unit=" questions", disable=None)):
         stop_if_asked()
         numbers = _numbers(args, corpora, question, length)
-        places = places_of(question.evidence, numbers)
-        if distance and distance_of(places) < distance:
+        place = {number: at for at, number in enumerate(numbers)}
+        places = [place[number] for number in question.evidence]
+        apart = min((before - after for before, after in pairwise(places)), default=0)
+        if distance and apart < distance:
             continue
         entry: dict[str, Any] = {"index": index, "id": question.id, "input": question.question,
                                  "answers": question.answers, "num_docs": length}
         if question.supporting:
             entry["supporting"] = question.supporting
         if distance:
-            entry |= {"evidence": places, "min_distance": distance_of(places)}
+            entry |= {"evidence": places, "min_distance": apart}
         if source["index_only"]:
             entry["documents"] = numbers
         else:
             entry["context"] = assemble(corpora.documents[number] for number in numbers)
         yield entry
-
-
-def json_list(entries: Iterable[dict[str, Any]]) -> Iterator[bytes]:
-    for place, entry in enumerate(entries):
-        yield (b",\n" if place else b"[\n") + orjson.dumps(entry)
-    yield b"\n]\n"
-
-
-def places_of(evidence: Sequence[int], numbers: Sequence[int]) -> tuple[int, ...]:
-    """The place in ``numbers`` of every supporting fact's document."""
-    place = {number: at for at, number in enumerate(numbers)}
-    return tuple(place[number] for number in evidence)
-
-
-def distance_of(places: Sequence[int]) -> int:
-    """The least one between neighbours; 0 where there are no two, or where one of them does not fall."""
-    return max(0, min((before - after for before, after in pairwise(places)), default=0))
 
 
 # --- command line ----------------------------------------------------------------------------------------------------
@@ -320,9 +267,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--distant-evidence", action="store_true",
         help=f"as well files of questions whose evidence lies {DISTANCES} documents apart, the last fact first")
     args = parser.parse_args(argv)
-    synthesise(args, eval_files.parse_lengths(args.lengths))
+    sources = _sources(args, eval_files.parse_lengths(args.lengths))
+    with eval_files.locked_manifest(args.output) as manifest:
+        missing = {name: source for name, source in sources.items() if not manifest.has(name, source)}
+        for name in sources:
+            if name not in missing and name != CORPUS:
+                print(f"{args.output / name}: there")
+        if not missing:
+            return 0
+        everything = load_corpora(args.raw, as_published=bool(args.layout))
+        for reason, count in everything.skipped.items():
+            print(f"left out: {count} questions {reason}")
+        every = chosen(args, everything)
+        candidates = chosen(args, everything, CANDIDATES) if args.distant_evidence else every
+        for name, source in missing.items():
+            more: dict[str, Any] = {}
+            if name == CORPUS:
+                rows, more["documents"] = as_json_lines(everything.documents), len(everything.documents)
+            else:
+                entries = _entries(args, candidates if "min_distance" in source else every, source)
+                first = next(entries, None)
+                if first is None:
+                    print(f"{args.output / name}: not written, no question has its evidence that far apart")
+                    continue
+                rows = as_json_list(islice(chain([first], entries), len(every.questions)))
+                if source["index_only"]:
+                    more["corpus"] = {"file": CORPUS, "sha256": manifest.files[CORPUS]["sha256"]}
+            with manifest.draft(name, source, **more) as draft:
+                draft.writelines(rows)
+            entry = manifest.files[name]
+            print(f"{args.output / name}: written, {entry['bytes'] / 1e6:.1f} MB, sha256 {entry['sha256'][:16]}")
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -59,11 +59,7 @@ class DataSource:
         self.path, self._seed = Path(path), seed
         self._files = [_ParquetRows(file) if file.suffix == ".parquet" else _JsonLines(file)
                        for file in training_files(path)]
-        self._starts = [0, *accumulate(map(len, self._files))]
-        self.own_tasks: dict[str, int] = {}
-        """The tasks that rows name as their own, with the line (from 1) of the first that does."""
-        for start, file in zip(self._starts, self._files, strict=False):
-            self.own_tasks = {name: start + line for name, line in file.tasks.items()} | self.own_tasks
+        self._starts = [0, *accumulate(file.rows for file in self._files)]
         if not len(self):
             raise DataError(f"{path}: no rows")
         self.shuffle = not is_curriculum(path) if shuffle is None else shuffle
@@ -94,20 +90,17 @@ def _permutation(rows: int, seed: int, epoch: int) -> list[int]:
 def training_files(train_data: str | Path) -> tuple[Path, ...]:
     """The files, at least one. Raises DataError."""
     path, text = Path(train_data), str(train_data)
-    files = _named(text)
-    if not files and is_sharded(path):
+    if not is_sharded(path):
+        files: tuple[Path, ...] = (path,)
+    elif not (files := _named(text)):
         found = path.glob(SHARDS) if path.is_dir() else path.parent.glob(path.name)
         files = tuple(sorted(found, key=_by_number))
-        if not files:
-            raise DataError(f"TRAIN_DATA={text!r}: no file {SHARDS if path.is_dir() else path.name} there; make them "
-                            "with mem-agent prepare-rl-data")
-    files = files or (path,)
-    if absent := [file for file in files if not file.is_file()]:
-        raise DataError(f"TRAIN_DATA={text!r}: {absent[0]}: no such file; make it with prepare_data.py")
-    one_folder = len({file.parent.resolve() for file in files}) == 1 and len(set(files)) == len(files)
-    if len(files) > 1 and not (one_folder and all(file.suffix == ".parquet" for file in files)):
-        raise DataError(f"TRAIN_DATA={text!r}: several files must be different .parquet files of one folder; rows "
-                        "in JSON lines go into one file")
+    if absent := [file for file in files or [path / SHARDS if path.is_dir() else path] if not file.is_file()]:
+        raise DataError(f"TRAIN_DATA={text!r}: {absent[0]}: no such file; make it with mem-agent prepare, shards with "
+                        "mem-agent prepare-rl-data")
+    if len(files) > 1 and {(file.parent, file.suffix) for file in files} != {(files[0].parent, ".parquet")}:
+        raise DataError(f"TRAIN_DATA={text!r}: several files must be .parquet files of one folder; rows in JSON lines "
+                        "go into one file")
     return files
 
 
@@ -158,34 +151,29 @@ def _by_number(path: Path) -> list[str | int]:
 
 class _JsonLines:
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.tasks: dict[str, int] = {}
+        self._path = path
         self._offsets: list[int] = []
         position = 0
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    row = _checked(f"{path}, line {number}", line)
-                    if task := row["metadata"].get("task"):
-                        self.tasks.setdefault(str(task), number)
+                    _checked(f"{path}, line {number}", line)
                     self._offsets.append(position)
                 position += len(line)
-
-    def __len__(self) -> int:
-        return len(self._offsets)
+        self.rows = len(self._offsets)
 
     def row(self, number: int) -> dict[str, Any]:
-        with self.path.open("rb") as file:
+        with self._path.open("rb") as file:
             file.seek(self._offsets[number])
-            return _checked(f"{self.path}, row {number + 1}", file.readline())
+            return _checked(f"{self._path}, row {number + 1}", file.readline())
 
 
-def _checked(where: str, row: bytes | dict[str, Any]) -> dict[str, Any]:
-    """The row, perhaps of its JSON text. Raises DataError."""
+def _checked(where: str, line: bytes) -> dict[str, Any]:
+    """The row of a JSON text. Raises DataError."""
     with suppress(ValueError):
-        found = orjson.loads(row) if isinstance(row, bytes) else row
-        if isinstance(found, dict) and found.get("prompt") is not None and isinstance(found.get("metadata"), dict):
-            return found
+        row = orjson.loads(line)
+        if isinstance(row, dict) and row.get("prompt") is not None and isinstance(row.get("metadata"), dict):
+            return row
     raise DataError(f"{where}: expected an object with `prompt` and `metadata`; make the file again")
 
 
@@ -193,29 +181,24 @@ class _ParquetRows:
     def __init__(self, path: Path) -> None:
         import pyarrow.parquet as pq  # here: JSON lines are read without it
 
-        self.path = path
-        self.tasks: dict[str, int] = {}
+        self._path = path
         try:
             with pq.ParquetFile(path) as file:
                 self._footer = file.metadata
-                for number, entry in enumerate(file.read(["metadata.task"]).to_pylist(), 1):
-                    if task := (entry.get("metadata") or {}).get("task"):
-                        self.tasks.setdefault(task, number)
-        except (OSError, ValueError, AttributeError) as error:  # attribute: metadata that has no fields
-            raise DataError(f"{path}: no parquet file with `prompt` and `metadata` ({reason_of(error)})") from None
+                if not {"prompt", "metadata"} <= set(file.schema_arrow.names):
+                    raise ValueError("it lacks the column prompt or metadata; make it again")
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: {reason_of(error)}") from None
         groups = range(self._footer.num_row_groups)
         self._starts = [0, *accumulate(self._footer.row_group(group).num_rows for group in groups)]
-
-    def __len__(self) -> int:
-        return self._starts[-1]
+        self.rows = self._starts[-1]
 
     def row(self, number: int) -> dict[str, Any]:
         import pyarrow.parquet as pq
 
         group = bisect_right(self._starts, number) - 1
         batch, place = divmod(number - self._starts[group], BATCH_ROWS)
-        with pq.ParquetFile(self.path, metadata=self._footer) as file:
+        with pq.ParquetFile(self._path, metadata=self._footer) as file:
             batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=["prompt", "label", "metadata"])
-            found = next(islice(batches, batch, None)).slice(place, 1).to_pylist()[0]
-        row = _checked(f"{self.path}, row {number + 1}", found)
+            row = next(islice(batches, batch, None)).slice(place, 1).to_pylist()[0]
         return row | {"metadata": {name: value for name, value in row["metadata"].items() if value is not None}}

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -66,54 +65,50 @@ def split_passages(document: str) -> list[str]:
     return [part for part in parts if part]
 
 
-class OnePromptMode:
-    """Answers a question by one prompt, called as ``rollout.generate`` is for ``recurrent``."""
+def one_prompt(config: Config, endpoint: EvalEndpoint) -> Callable[[EvalQuestion, str, dict[str, Any]], Any]:
+    """What answers a question by one prompt, called as ``rollout.generate`` is for ``recurrent``: with a question, a
+    document and sampling parameters; it gives a Sample."""
+    vocabulary, limit = endpoint.vocabulary, endpoint.max_tokens or _UNLIMITED
+    mode, found_by = config.eval_mode.partition(":")[0], EVAL_MODE.match(config.eval_mode)
+    prompts = load_prompts(config.mem_layout, config.mem_prompts, agent_class(config).own_prompts)
+    agent = BASELINES[mode](config, vocabulary, prompts, chat_frame(vocabulary.tokenizer, config.mem_thinking, {}))
+    # Retrieved one at a time, so that the samples of a question find what the first of them retrieved.
+    documents, retrieving = DocumentCache(vocabulary.encode_text), asyncio.Lock()
 
-    def __init__(self, args: SimpleNamespace, endpoint: EvalEndpoint) -> None:
-        self._config: Config = args.mem_agent
-        self._endpoint, self._vocabulary = endpoint, endpoint.vocabulary
-        mode = self._config.eval_mode.partition(":")[0]
-        self._found_by = EVAL_MODE.match(self._config.eval_mode) if mode == "rag" else None
-        frame = chat_frame(self._vocabulary.tokenizer, self._config.mem_thinking, {})
-        own = agent_class(self._config).own_prompts
-        prompts = load_prompts(self._config.mem_layout, self._config.mem_prompts, own)
-        self._agent = BASELINES[mode](self._config, self._vocabulary, prompts, frame)
-        self._documents = DocumentCache(self._vocabulary.encode_text)
-        # One at a time, so that the samples of a question find what the first of them retrieved.
-        self._retrieving, self._retrieved = asyncio.Lock(), lru_cache(maxsize=1024)(self._retrieve)
-
-    async def __call__(self, question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Sample:
-        sample = Sample(prompt=question.text, metadata=question.metadata)
-        try:
-            trajectory = await self._trajectory(question, context, sampling)
-        except TurnFailed as error:
-            trajectory = failed(error.kind, str(error))
-        versions = [turn.weight_version for turn in trajectory.turns]
-        return write_record(sample, Record.of_trajectory(trajectory, evaluation=True), trajectory.answer, versions)
-
-    def _retrieve(self, question: str, context: str) -> tuple[str, dict[str, float]]:
-        if self._found_by is None:
+    @lru_cache(maxsize=1024)
+    def retrieve(question: str, context: str) -> tuple[str, dict[str, float]]:
+        if mode == "direct" or found_by is None:
             return context, {}
-        retriever, most, passages = self._found_by["retriever"], self._found_by["most"], split_passages(context)
-        scores = scored(retriever or "bm25", question, passages, self._config.trust_remote_code) if passages else ()
+        retriever, most, passages = found_by["retriever"], found_by["most"], split_passages(context)
+        scores = scored(retriever or "bm25", question, passages, config.trust_remote_code) if passages else ()
         chosen = sorted(np.argsort(-np.array(scores), kind="stable")[: int(most or 10)].tolist())
         return "\n\n".join(passages[i] for i in chosen), {"passages": len(passages), "retrieved": len(chosen)}
 
-    async def _trajectory(self, question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Trajectory:
-        encode, limit = self._vocabulary.encode_text, self._endpoint.max_tokens or _UNLIMITED
-        async with self._retrieving:
-            text, counts = await asyncio.to_thread(self._retrieved, question.text, context)
-        asked = Reading(encode(question.text.strip()), Chunks((), 0), encode(question.answer_prefix),
-                        question.tokens_to_generate)
-        room = self._agent.room(limit, asked)
+    async def read(question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Trajectory:
+        async with retrieving:
+            text, counts = await asyncio.to_thread(retrieve, question.text, context)
+        asked = Reading(vocabulary.encode_text(question.text.strip()), Chunks((), 0),
+                        vocabulary.encode_text(question.answer_prefix), question.tokens_to_generate)
+        room = agent.room(limit, asked)
         if room < 1:
             raise TurnFailed(FailureKind.LONG_PROMPT, f"no room for a document in {limit} tokens")
-        document = split_chunks(await self._documents.get(question.example + text), room, 1)
+        document = split_chunks(await documents.get(question.example + text), room, 1)
         if not document.chunks:
             raise TurnFailed(FailureKind.NO_CONTEXT, "the document has no tokens")
-        how = How(sampling=sampling_of(sampling, self._vocabulary.eos_ids))
-        client = client_for(self._endpoint, self._config.mem_concurrency)
-        with client.trajectory(f"document-{question.id}", self._config.eval_samples) as session:
+        how = How(sampling=sampling_of(sampling, vocabulary.eos_ids))
+        client = client_for(endpoint, config.mem_concurrency)
+        with client.trajectory(f"document-{question.id}", config.eval_samples) as session:
             trajectory = await run_trajectory(
-                self._agent, replace(asked, document=document), lambda requests, n: session.sample(requests, n, how))
+                agent, replace(asked, document=document), lambda requests, n: session.sample(requests, n, how))
         return replace(trajectory, counts=trajectory.counts | counts)
+
+    async def ask(question: EvalQuestion, context: str, sampling: dict[str, Any]) -> Sample:
+        try:
+            trajectory = await read(question, context, sampling)
+        except TurnFailed as error:
+            trajectory = failed(error.kind, str(error))
+        sample = Sample(prompt=question.text, metadata=question.metadata)
+        versions = [turn.weight_version for turn in trajectory.turns]
+        return write_record(sample, Record.of_trajectory(trajectory, evaluation=True), trajectory.answer, versions)
+
+    return ask

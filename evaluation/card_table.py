@@ -9,7 +9,6 @@ The last result folder is the model's own; the table shows all, and the card's h
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,8 +17,8 @@ from huggingface_hub import EvalResult
 from ..checkpoints.model_card import CARD, add_push_arguments, push, read_card, with_evaluation, write_card
 from ..system.cli import one_line_errors
 from ..system.text import markdown_table
-from .summary import main_metric
-from .tables import summaries_of
+from .results import read_results
+from .summary import cells_of, summary_of
 
 _HEADER = ("run", "questions of", "n", "failed", "metric", "percent (95% interval)", "data")
 _NOTE = ("Intervals are bootstrap over questions; failed questions count as wrong; `data` is the beginning of the "
@@ -30,19 +29,18 @@ def add_evaluation(model: Path, folders: Sequence[Path]) -> None:
     """Raises EvalError where a folder has no results, MemAgentError where the model has no card."""
     rows: list[tuple[object, ...]] = []
     own: list[EvalResult] = []
-    summaries = summaries_of(folders)
-    for summary in summaries:
-        metric, data = main_metric(summary.scores), summary.data[:16]
-        if not metric:
+    results = read_results(folders)
+    for run, file, lines, score in cells_of(summary_of(results)):
+        if not score:
             continue
-        score = summary.scores[metric]
-        rows.append((summary.run, summary.name, summary.questions, summary.failed, metric,
+        data, questions, failed = score.data[:16], int(lines["questions"].mean), int(lines["failed"].mean)
+        rows.append((run, file, questions, failed, score.metric,
                      f"{score.mean:.1f} ({score.low:.1f} to {score.high:.1f})", f"`{data}`"))
-        if summary.run == summaries[-1].run:
+        if run == results[-1].label:
             own.append(EvalResult(
-                task_type="question-answering", dataset_type=f"mem-agent-{data}", dataset_name=summary.name,
-                metric_type=metric, metric_value=round(score.mean, 2),
-                metric_name=f"{metric}, percent of {summary.questions} questions"))
+                task_type="question-answering", dataset_type=f"mem-agent-{data}", dataset_name=file,
+                metric_type=score.metric, metric_value=round(score.mean, 2),
+                metric_name=f"{score.metric}, percent of {questions} questions"))
     table = markdown_table(_HEADER, rows, ("run", "questions of", "metric", "data"))
     write_card(model, with_evaluation(read_card(model), f"{table}\n\n{_NOTE}", own, model / CARD))
 
@@ -62,7 +60,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.push_to_hub:
         print(f"pushed to {push(options.model, options.push_to_hub, private=options.private)}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,7 @@ Any server with OpenAI's chat completions will do; its key, if it wants one, is 
 
     DIR/run.json        raw files, model and sampling; replies of anything else are refused
     DIR/replies.jsonl   {"id": "5a8b...", "replies": ["\\\\boxed{Ann}", ...]} per question, as they come
-    DIR/verdict.json    {"run": ..., "statistics": ..., "dropped": ["5a8b...", ...]}
+    DIR/verdict.json    {"run": ..., "dropped": ["5a8b...", ...]}
 
 Invariants: a reply is on disk as soon as it is known, and a second run asks only what is missing; the verdict is
 written when every question has its replies, and is a function of questions and replies alone (``judge``). A request
@@ -23,9 +23,8 @@ import os
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import orjson
 from tqdm import tqdm
@@ -35,18 +34,16 @@ from ..data.questions import PoolQuestion, load_corpora
 from ..hooks.chat_model import ChatClient, ChatSettings
 from ..rewards.answers import AnswerKind, after_thinking, kind_of, last_boxed
 from ..rewards.qa_metrics import exact_match, normalise_squad, sub_em
-from ..system.cli import one_line_errors, positive_number, run_main, run_stoppable
+from ..system.cli import one_line_errors, positive_number, run_stoppable
 from ..system.concurrency import gather_or_cancel
 from ..system.files import append_whole, folder_lock, write_atomically
 from ..system.server_url import key_from
-from .questions import EvalError
-from .results import cut_half_line
+from .results import EvalError, cut_half_line
 
 INSTRUCTION = "\n\nAnswer from what you know, and put only the answer into \\boxed{}."
-TEMPERATURE, TOP_P = 1.0, 0.7
-
-
-SEED, CONCURRENCY = 42, 64
+TEMPERATURE, TOP_P, SEED, CONCURRENCY = 1.0, 0.7, 42, 64
+CHANCE = 0.2
+"""A right answer by habit is believed to be knowledge if it is no likelier than this."""
 
 
 async def _ask(questions: Sequence[PoolQuestion], options: argparse.Namespace, path: Path) -> None:
@@ -101,10 +98,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{len(missing)} of {len(questions)} questions to ask, {len(known)} already in {output}", flush=True)
         run_stoppable(_ask(missing, options, replies))
         known = _read(replies)
-        verdict = judge([Asked(question.id, question.answers, known[question.id]) for question in questions])
-        content = {"run": settings, "statistics": verdict.statistics, "dropped": verdict.dropped}
-        write_atomically(output / "verdict.json", orjson.dumps(content, option=orjson.OPT_INDENT_2))
-    print(f"{output / 'verdict.json'}: {len(verdict.dropped)} of {len(questions)} questions need no document")
+        dropped = judge([Asked(question.id, question.answers, known[question.id]) for question in questions])
+        content = orjson.dumps({"run": settings, "dropped": dropped}, option=orjson.OPT_INDENT_2)
+        write_atomically(output / "verdict.json", content)
+    print(f"{output / 'verdict.json'}: {len(dropped)} of {len(questions)} questions need no document")
     return 0
 
 
@@ -112,42 +109,30 @@ def _read(path: Path) -> dict[str, tuple[str, ...]]:
     """Replies by the question's id."""
     return {row["id"]: tuple(row["replies"]) for row in map(orjson.loads, path.read_bytes().splitlines())}
 
+
 # --- the rules -------------------------------------------------------------------------------------------------------
-CHANCE = 0.2
-"""A right answer by habit is believed to be knowledge if it is no likelier than this."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     id: str
-    answers: tuple[str, ...]
-    replies: tuple[str, ...]
+    answers: Sequence[str]
+    replies: Sequence[str]
 
     @property
     def kind(self) -> AnswerKind:
         """CHOICE if any answer is one, else OPEN if any can be looked for, else NUMBER."""
-        kinds = {kind_of(answer) for answer in self.answers}
+        kinds = set(map(kind_of, self.answers))
         return next(kind for kind in (AnswerKind.CHOICE, AnswerKind.OPEN, AnswerKind.NUMBER) if kind in kinds)
 
-    @property
-    def right(self) -> list[bool]:
-        """Whether each reply is right."""
-        open_ones = [answer for answer in self.answers if kind_of(answer) is AnswerKind.OPEN]
-        return [
-            exact_match(_answer(reply), self.answers) == 1.0
-            or (bool(open_ones) and sub_em(after_thinking(reply), open_ones) == 1.0)
-            for reply in self.replies
-        ]
+    def is_right(self, reply: str) -> bool:
+        if exact_match(_answer(reply), self.answers) == 1.0:
+            return True
+        texts = [answer for answer in self.answers if kind_of(answer) is AnswerKind.OPEN]
+        return bool(texts) and sub_em(after_thinking(reply), texts) == 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    dropped: tuple[str, ...]
-    statistics: dict[str, Any]
-
-
-def judge(asked: Sequence[Asked]) -> Verdict:
-    """Drop what needs no document; every question must have the same number of replies.
+def judge(asked: Sequence[Asked]) -> list[str]:
+    """The ids of the questions that need no document; every one must have the same number of replies.
 
     A reply's answer is its last box or, without one, all of it behind the thinking. What it takes to drop a question
     depends on what its answers are (``answers.kind_of``):
@@ -167,39 +152,19 @@ def judge(asked: Sequence[Asked]) -> Verdict:
                                                0.1 ** 4 = 0.00    no to all four:  dropped, it knows
     """
     choices = [one for one in asked if one.kind is AnswerKind.CHOICE]
-    words = Counter(normalise_squad(_answer(reply)) for one in choices for reply in one.replies)
-    habits = {word: count / words.total() for word, count in words.items() if kind_of(word) is AnswerKind.CHOICE}
-    dropped = [one for one in asked if _is_known(one, habits)]
-    kinds, gone = Counter(one.kind for one in asked), Counter(one.kind for one in dropped)
-    gone_ids = {one.id for one in dropped}
-    right = [each for one in asked for each in one.right]
-    return Verdict(tuple(one.id for one in dropped), {
-        "asked": len(asked),
-        "dropped": len(dropped),
-        "by_kind": {kind.value: {"asked": kinds[kind], "dropped": gone[kind]} for kind in AnswerKind},
-        "choices_before": _golds(choices),
-        "choices_after": _golds([one for one in choices if one.id not in gone_ids]),
-        "habits": {word: round(share, 4) for word, share in sorted(habits.items())},
-        "replies_right": round(sum(right) / max(1, len(right)), 4),
-    })
+    said = Counter(normalise_squad(_answer(reply)) for one in choices for reply in one.replies)
 
+    def is_known(one: Asked) -> bool:
+        if one.kind is not AnswerKind.CHOICE:
+            return any(map(one.is_right, one.replies))
+        guesses = [normalise_squad(answer) for answer in one.answers if kind_of(answer) is AnswerKind.CHOICE]
+        habit = max(said[guess] for guess in guesses) / said.total()
+        return all(map(one.is_right, one.replies)) and habit ** len(one.replies) <= CHANCE
 
-def _is_known(one: Asked, habits: dict[str, float]) -> bool:
-    if one.kind is not AnswerKind.CHOICE:
-        return any(one.right)
-    chance = max(habits.get(normalise_squad(answer), 0.0) for answer in one.answers) ** len(one.replies)
-    return all(one.right) and chance <= CHANCE
-
-
-def _golds(choices: Sequence[Asked]) -> dict[str, int]:
-    return dict(sorted(Counter(normalise_squad(one.answers[0]) for one in choices).items()))
+    return [one.id for one in asked if is_known(one)]
 
 
 def _answer(reply: str) -> str:
     text = after_thinking(reply)
     boxed = last_boxed(text)
     return text.strip() if boxed is None else boxed
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -48,7 +48,7 @@ from ..checkpoints.hf_model import load_vocabulary
 from ..config import Config
 from ..rollout_client import NEUTRAL, Dialect, Endpoint, How, client_for, close_clients
 from ..system.server_url import checked_url, key_from, without_key
-from .questions import EvalError
+from .results import EvalError
 
 logger = logging.getLogger("mem_agent")
 
@@ -81,13 +81,10 @@ async def connect(url: str, model: Path, config: Config, served_model: str = "")
         EvalError: nothing answers there, or nothing that can be used; the line says what was tried.
     """
     vocabulary = load_vocabulary(model, config.trust_remote_code)
-    endpoint = EvalEndpoint(
-        dialect=Dialect.VLLM, base_url=url or checked_url("BASE_URL", config.base_url, KEY),
-        max_tokens=config.engine_max_len, vocabulary=vocabulary, frame=frame_of(vocabulary, config.mem_thinking),
-        key="" if url else key_from(os.environ, (KEY,)),
-    )
     if url:
-        return endpoint
+        return endpoint_at(url, vocabulary, config)
+    url, key = checked_url("BASE_URL", config.base_url, KEY), key_from(os.environ, (KEY,))
+    endpoint = endpoint_at(url, vocabulary, config, key=key)
     endpoint, tried = await _with_model(endpoint, config, served_model), dict[str, str]()
     hello = chat_frame(vocabulary.tokenizer, config.mem_thinking, {})("Hello")
     prompt = vocabulary.beginning(vocabulary.encode_markup(hello))
@@ -112,6 +109,13 @@ async def connect(url: str, model: Path, config: Config, served_model: str = "")
             await close_clients(asked)
     what = "; ".join(tried.values())
     raise EvalError(f"{endpoint.base_url}: no usable API ({what}); see EVAL_API, --served-model and {KEY}")
+
+
+def endpoint_at(url: str, vocabulary: Vocabulary, config: Config, **others: Any) -> EvalEndpoint:
+    """``others``: fields of EvalEndpoint."""
+    frame = frame_of(vocabulary, config.mem_thinking)
+    return EvalEndpoint(dialect=Dialect.VLLM, base_url=url, max_tokens=config.engine_max_len, vocabulary=vocabulary,
+                        frame=frame, **others)
 
 
 async def _with_model(endpoint: EvalEndpoint, config: Config, name: str) -> EvalEndpoint:

@@ -37,12 +37,12 @@ from tqdm import tqdm
 from ..agents.one_prompt import Direct
 from ..agents.prompts import chat_frame, load_prompts
 from ..agents.vocabulary import Vocabulary
-from ..checkpoints.hf_model import load_vocabulary
+from ..checkpoints.hf_model import load_vocabulary, local_folder
 from ..config import Config
 from ..data.eval_files import parse_lengths
-from ..data.ruler.sample import Haystack, LengthError, RulerError, Wording, load_wording
-from ..data.ruler.tasks import TASKS, read_essay, read_hotpotqa, read_squad
-from ..system.cli import one_line_errors, positive_number, run_main
+from ..data.ruler.sample import READERS, Haystack, LengthError, RulerError, Wording, load_wording, read_essay
+from ..data.ruler.tasks import TASKS
+from ..system.cli import one_line_errors, positive_number
 from ..system.files import replacing
 
 _SEAMS = 2
@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent ruler", description="Write RULER evaluation data.")
     add = parser.add_argument
     add("--output", type=Path, required=True, metavar="DATA_ROOT", help="folder of the files")
-    add("--tokenizer", type=Path, required=True, metavar="FOLDER", help="model folder that counts")
+    add("--tokenizer", required=True, metavar="MODEL", help="HF folder or id whose tokenizer counts")
     add("--tasks", default="", help=f"tasks, separated by blanks, of {', '.join(TASKS)} (all with data)")
     add("--lengths", default="8192", help="tokens per sample, separated by blanks (8192)")
     add("--samples", type=positive_number, default=128, metavar="N", help="samples per file (128)")
@@ -65,10 +65,8 @@ def main(argv: list[str] | None = None) -> int:
     add("--hotpotqa", type=Path, metavar="FILE", help="HotpotQA distractor JSON, for qa_2")
     add("--wording", type=Path, metavar="FILE", help="YAML of sentences in place of the built-in ones")
     options = parser.parse_args(argv)
-    if not options.tokenizer.is_dir():
-        raise RulerError(f"--tokenizer {options.tokenizer}: no such folder; name a model folder with a tokenizer.json")
     corpora = {raw: read(path, Random(f"{options.seed}/{raw}")) for raw, read, path in
-               (("squad", read_squad, options.squad), ("hotpotqa", read_hotpotqa, options.hotpotqa)) if path}
+               zip(READERS, READERS.values(), (options.squad, options.hotpotqa), strict=True) if path}
     names = options.tasks.split() or [name for name, task in TASKS.items() if not task.raw or task.raw in corpora]
     for name in names:
         if name not in TASKS:
@@ -79,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"no --haystack: {', '.join(essays)} use the built-in repeated sentences as essay", file=sys.stderr)
     wording = load_wording(options.wording) if options.wording else Wording()
     haystack = Haystack(wording, read_essay(options.haystack, wording))
-    vocabulary, config = load_vocabulary(options.tokenizer), Config()
+    vocabulary, config = load_vocabulary(local_folder(options.tokenizer, "--tokenizer", weights=False)), Config()
     frame = chat_frame(vocabulary.tokenizer, config.mem_thinking, {})
     prompt_tokens = Direct(config, vocabulary, load_prompts(config.mem_layout), frame).frame_tokens
     options.output.mkdir(parents=True, exist_ok=True)
@@ -122,7 +120,3 @@ def _write(
             }))
         out.write(b"\n]\n")
     print(f"{path}: {options.samples} samples", flush=True)
-
-
-if __name__ == "__main__":
-    run_main(main)

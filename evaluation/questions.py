@@ -19,11 +19,17 @@ messages that AGENT=chat shows before the question, what every reply goes on fro
      "task": "countdown", "metadata": {"numbers": [6, 4, 1], "target": 24}, "reply_prefix": "Let me try: "}
 
 Every error names the file and the entry.
+
+Of what is asked the longest documents go first over all lengths, so that no long one is left running alone at the end;
+the samples of a question side by side, so that they meet the same prefix cache. More lengths and more samples join an
+earlier run; rows of other data, another model or other settings are refused in one line that names what differs.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import logging
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -31,16 +37,27 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
+from ..agents import agent_class
+from ..agents.records import TurnFailed
+from ..agents.vocabulary import Vocabulary
+from ..config import Config, ConfigError
 from ..data.eval_files import CORPUS, Corpus, RawFile, find_raw, sha256_of
 from ..data.rows import DataError, NotJson, json_list
-from ..hooks.reader import REPLY_PREFIX, REPLY_TOKENS
+from ..hooks.reader import REPLY_PREFIX, REPLY_TOKENS, task_of
+from ..hooks.sample import Record, Sample
+from ..hooks.traces import EvaluationFiles, Teller
 from ..rewards.qa_metrics import METRICS as RULER_METRICS
-from ..system.errors import MemAgentError
 from ..tasks import Task
+from .results import EvalError, Row, Run, read_rows, scores_of, write_run
 
+logger = logging.getLogger(__name__)
 
-class EvalError(MemAgentError):
-    """Evaluation cannot go on: bad data, an endpoint that does not answer, or results of another run in the way."""
+_EVERY_MODE = ("task", "task_args", "mem_max_final", "mem_max_question", "mem_prompts", "mem_thinking",
+               "eval_temperature", "eval_top_p", "eval_mode", "seed")
+_READING = ("agent", "agent_args", "mem_chunk_tokens", "mem_max_memory", "mem_layout")
+_SHAPE_ANSWERS = {"recurrent": (*_EVERY_MODE, *_READING), "direct": (*_EVERY_MODE, "engine_max_len"),
+                  "rag": _EVERY_MODE}
+"""The settings that shape an answer, by EVAL_MODE."""
 
 
 _Text = Annotated[str, StringConstraints(pattern=r"\S")]
@@ -164,3 +181,95 @@ def data_hash(data_root: Path, length: str) -> str:
     if isinstance(context, str) or not beside.is_file():
         return digest
     return hashlib.sha256(f"{digest} {sha256_of(beside)[:16]}".encode()).hexdigest()[:16]
+
+
+# --- what is missing ------------------------------------------------------------------------------------------------
+
+
+class Job(NamedTuple):
+    """One answer that is to be got."""
+
+    question: EvalQuestion
+    context: str
+    sample: int
+
+
+def missing_jobs(config: Config, model: Path, output: Path, api: str, served_model: str, weights: str) -> list[Job]:
+    """The answers that ``output`` lacks, longest documents first. Writes ``run.json``.
+
+    Raises:
+        EvalError: a file of questions cannot be used, or ``output`` holds rows of something else.
+    """
+    jobs, counts = list[Job](), dict[str, int]()
+    root, mode = Path(config.data_root or "."), config.eval_mode.partition(":")[0]
+    reads = mode != "recurrent" or agent_class(config).needs_document
+    for length in dict.fromkeys(config.length.split()):
+        counts[length] = 0
+        done = {(row["_id"], row["sample"]) for row in read_rows(output, length) if row["failure"] is None}
+        for question, context in load_questions(root, length):
+            counts[length] += 1
+            where = f"{root}/eval_{length}.json: the entry with the index {question.id}"
+            try:
+                task = task_of(config, Sample(metadata=question.metadata))
+            except TurnFailed as error:
+                raise EvalError(f"{where}: {error}") from None
+            if not context and reads and (task.needs_document or mode != "recurrent"):
+                raise EvalError(f"{where} has no usable `context`")
+            jobs += [Job(question, context, sample) for sample in range(config.eval_samples)
+                     if (question.id, sample) not in done]
+    if not counts:
+        raise ConfigError("LENGTH is empty; name the <n> of the eval_<n>.json to evaluate")
+    settings = {name: getattr(config, name) for name in _SHAPE_ANSWERS[mode]}
+    if config.mem_prompts:
+        settings["mem_prompts"] = Path(config.mem_prompts).read_text(encoding="utf-8")
+    write_run(output, Run(
+        model=model_hash(model), model_name=str(model.absolute()), weights=weights, mode=config.eval_mode,
+        settings=settings | {"eval_api": api, "served_model": served_model}, samples=config.eval_samples,
+        data={length: data_hash(root, length) for length in counts}, questions=counts,
+    ))
+    return sorted(jobs, key=lambda job: (-len(job.context), job.question.length, job.question.id, job.sample))
+
+
+def model_hash(model: Path) -> str:
+    """Of names, sizes and heads of the weight files: it tells checkpoints apart without reading them whole."""
+    digest = hashlib.sha256()
+    for path in sorted(p for p in model.iterdir() if p.suffix in (".safetensors", ".json", ".bin") and p.is_file()):
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            for position in (0, max(0, size // 2), max(0, size - 2**20)):
+                file.seek(position)
+                digest.update(file.read(2**20))
+        digest.update(f"{path.name} {size}".encode())
+    return digest.hexdigest()[:16]
+
+
+class KeptTrajectories:
+    """What an evaluation read and wrote (KEEP_TRAJECTORIES), in ``RESULTS/trajectories``.
+
+    Nothing that goes wrong here ends the evaluation or changes a row. It costs one warning, after which nothing more
+    is kept. ``most`` is how many bytes they may take.
+    """
+
+    def __init__(self, output: Path, vocabulary: Vocabulary, config: Config, most: int) -> None:
+        self._config, self._teller, self._open = config, Teller(vocabulary), config.keep_trajectories > 0
+        self._files = EvaluationFiles(output, most)
+
+    async def write(self, sample: Sample, record: Record, row: Row) -> None:
+        """Keep the trajectory that ``row`` is the answer of."""
+        if not self._open:
+            return
+        scores = scores_of(row)
+        try:
+            document = self._teller.document([record])
+            # Long readings take a while to decode, and other answers need this loop meanwhile.
+            trace = await asyncio.to_thread(
+                self._teller.trace, self._config, sample, record, id=f"{row['length']}-{row['_id']}-{row['sample']}",
+                length=row["length"], question_id=row["_id"], group=row["_id"], sample=row["sample"],
+                document=document.id if document else None, prediction=row["pred"],
+                scores={row["headline"]: scores[row["headline"]]} | scores, failure_message=row["failure_message"])
+            reason = "" if self._files.write(document, trace) else "500 MB are used up"
+        except Exception as error:  # whatever the disk or a tokenizer does: the evaluation goes on
+            reason = f"{type(error).__name__}: {error}"
+        if reason and self._open:
+            logger.warning("no more trajectories are kept: %s", reason)
+            self._open = False

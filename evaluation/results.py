@@ -10,7 +10,7 @@ One line is one answer::
 Rows of RULER tasks have ``ruler`` in place of the four scores, and files named ``<task>_<length>.jsonl``. Scores of
 other tasks stand in ``scores``, by name, and ``headline`` says which of all scores the task is judged by.
 
-Invariants:
+``Row`` is such a line. Invariants:
 - a row is on disk as soon as it is known; the half line that a killed run left is not read, and is cut off before the
   next one is written;
 - the newest row of a (question, sample) counts, so a failed one that is asked again is replaced;
@@ -21,51 +21,27 @@ Invariants:
 from __future__ import annotations
 
 import os
-import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path, PurePath
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import orjson
 
+from ..system.errors import MemAgentError
 from ..system.files import append_whole, folder_lock, write_atomically
-from .questions import EvalError
 
 METRICS = ("sub_em", "em", "f1", "sub_em_legacy", "ruler")
-"""Score keys of a row, in the order in which they are shown."""
+"""Scores that stand in a row itself, in the order in which they are shown."""
 _RUN = "run.json"
-_FIELDS = {"_id": "question", "input": "text", "pred": "prediction"}
-"""What a row calls otherwise than its line."""
+Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One answer."""
-
-    question: str
-    sample: int
-    length: str
-    task: str
-    mode: str
-    text: str
-    answers: Sequence[str]
-    response: str
-    prediction: str
-    scores: Mapping[str, float]
-    headline: str = ""
-    """The score that the row's task is judged by; empty where METRICS decides."""
-    outcome: str
-    failure: str | None
-    failure_message: str | None
-    counts: Mapping[str, float]
-    memories: Sequence[Mapping[str, Any]]
-    """Of each turn: ``tokens``, and whether an accepted answer stands in it (``gold``; None where that tells
-    nothing)."""
-    seconds: float
+class EvalError(MemAgentError):
+    """Evaluation cannot go on: bad data, an endpoint that does not answer, or results of another run in the way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +53,7 @@ class Run:
     settings: Mapping[str, Any]
     samples: int
     data: Mapping[str, str]
-    """The hash of each length's file of questions."""
+    """The hash of each length's file of questions: rows compare question by question only if it is the same."""
     questions: Mapping[str, int]
     """How many questions each length has."""
     model_name: str = ""
@@ -85,55 +61,15 @@ class Run:
     weights: str = ""
     """Of a run in training: which weights its engines had, as they are not those of ``model``."""
 
-    @property
-    def checkpoint(self) -> int | None:
-        """The rollout after which the evaluated checkpoint was written, where its folder's name says so."""
-        found = re.fullmatch(r"iter_([0-9]{7,18})", PurePath(self.model_name).name)
-        return int(found[1]) if found else None
 
-    @property
-    def lengths(self) -> list[str]:
-        """By task, and within a task by size."""
-        return sorted(self.data, key=lambda name: (name.rpartition("_")[0], length_order(name.rpartition("_")[2])))
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Everything a run has of one task at one length."""
-
-    name: str
-    """What its files are called: ``50``, ``vt_8192``."""
-    data: str
-    """The hash of its questions: cells compare question by question only if it is the same."""
-    questions: int
-    samples: int
-    rows: Sequence[Row]
-
-    @property
-    def task(self) -> str:
-        """Empty for the multi-document questions, whose files are named by the length alone; of a file that is named
-        by neither length nor task and length (``gsm8k``) its name."""
-        task = self.name.rpartition("_")[0]
-        return task if task or self.name.isdecimal() else self.name
-
-    @property
-    def length(self) -> str:
-        return self.name.rpartition("_")[2]
-
-    @property
-    def missing(self) -> int:
-        """The answers that the run is to have and has no row of."""
-        return max(0, self.questions * self.samples - len(self.rows))
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
+class Results(NamedTuple):
     """A folder, read whole."""
 
     label: str
     folder: Path
     run: Run
-    cells: tuple[Cell, ...]
+    rows: Mapping[str, Sequence[Row]]
+    """By file (``50``, ``vt_8192``): by task, and within a task by size."""
     written: datetime
     """When its newest row was written."""
 
@@ -141,7 +77,7 @@ class Results:
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
-def read_results(folders: Sequence[Path]) -> tuple[Results, ...]:
+def read_results(folders: Sequence[Path]) -> list[Results]:
     """The folders' results in the order given, each once.
 
     Raises:
@@ -151,27 +87,35 @@ def read_results(folders: Sequence[Path]) -> tuple[Results, ...]:
     found = []
     for label, folder in zip(labels_of(resolved), resolved, strict=True):
         run = read_run(folder)
-        cells = tuple(read_cell(folder, run, name) for name in run.lengths)
-        written = [rows_path(folder, cell.name).stat().st_mtime for cell in cells if cell.rows]
+        files = sorted(run.data, key=lambda name: (name.rpartition("_")[0], length_order(name.rpartition("_")[2])))
+        rows = {name: read_rows(folder, name) for name in files}
+        written = [rows_path(folder, name).stat().st_mtime for name in files if rows[name]]
         if not written:
             raise EvalError(f"{folder}: no rows yet; run the evaluation first")
-        found.append(Results(label, folder, run, cells, datetime.fromtimestamp(max(written), UTC)))
-    return tuple(found)
+        found.append(Results(label, folder, run, rows, datetime.fromtimestamp(max(written), UTC)))
+    return found
 
 
 def labels_of(folders: Sequence[Path]) -> list[str]:
     """Names of the folders, with as many parents as it takes to tell them apart."""
-    labels = [folder.name for folder in folders]
-    for depth in range(2, max((len(folder.parts) for folder in folders), default=0) + 1):
-        count = Counter(labels)
-        labels = ["/".join(folder.parts[-depth:]) if count[label] > 1 else label
-                  for folder, label in zip(folders, labels, strict=True)]
-    return labels
+    named = defaultdict(list)
+    for folder in folders:
+        named[folder.name].append(folder)
+    return [folder.name if named[folder.name] == [folder]
+            else os.path.relpath(folder, os.path.commonpath([one.parent for one in named[folder.name]]))
+            for folder in folders]
 
 
 def length_order(length: str) -> tuple[float, str]:
     """Sorts lengths by number, and names after them."""
     return (float(length), "") if length.isdecimal() else (float("inf"), length)
+
+
+def task_and_length(file: str) -> tuple[str, str]:
+    """The task is empty for the multi-document questions, whose files are named by the length alone; of a file that is
+    named by neither length nor task and length (``gsm8k``) it is the name."""
+    task, _, length = file.rpartition("_")
+    return task if task or file.isdecimal() else file, length
 
 
 def has_run(output: Path) -> bool:
@@ -188,11 +132,6 @@ def read_run(output: Path) -> Run:
         raise EvalError(f"{output / _RUN}: damaged ({error}); remove {output} and evaluate again") from None
 
 
-def read_cell(output: Path, run: Run, name: str) -> Cell:
-    """What the run has of one length."""
-    return Cell(name, run.data[name], run.questions[name], run.samples, read_rows(output, name))
-
-
 def rows_path(output: Path, length: str) -> Path:
     return output / f"{length}.jsonl"
 
@@ -203,13 +142,15 @@ def read_rows(output: Path, length: str) -> list[Row]:
     whole = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
     for number, line in enumerate(whole, start=1):
         try:
-            fields = {_FIELDS.get(name, name): value for name, value in orjson.loads(line).items()}
-            scores = {name: fields.pop(name) for name in METRICS if name in fields} | fields.pop("scores", {})
-            row = Row(scores=scores, **fields)
-        except (ValueError, TypeError, AttributeError) as error:
-            raise EvalError(f"{path}: line {number} is no row of an evaluation ({error}); remove it") from None
-        newest[row.question, row.sample] = row
+            row = orjson.loads(line)
+            newest[row["_id"], row["sample"]] = row
+        except (ValueError, TypeError, KeyError) as error:
+            raise EvalError(f"{path}: line {number} is no row of an evaluation ({error!r}); remove it") from None
     return list(newest.values())
+
+
+def scores_of(row: Row) -> dict[str, float]:
+    return {name: row[name] for name in METRICS if name in row} | row.get("scores", {})
 
 
 # --- writing ------------------------------------------------------------------------------------------------------
@@ -226,17 +167,27 @@ def lock_results(output: Path) -> Iterator[None]:
 
 
 def write_run(output: Path, run: Run) -> None:
+    """With the lengths and samples that ``output`` has already. Raises EvalError where it holds rows of something
+    else."""
+    if has_run(output):
+        known = read_run(output)
+        found = [f"{name.upper()} was {known.settings.get(name)!r}, is {value!r}"[:80]
+                 for name, value in run.settings.items() if known.settings.get(name) != value]
+        found += ["another model"] * ((known.model, known.weights) != (run.model, run.weights))
+        found += [f"another eval_{length}.json" for length, digest in run.data.items()
+                  if known.data.get(length, digest) != digest]
+        if found:
+            raise EvalError(f"{output} holds other results ({'; '.join(found[-3:])}); set another SAVE_FILE (of a "
+                            "training run: SAVE_PATH), or remove it")
+        run = replace(run, samples=max(known.samples, run.samples), data={**known.data, **run.data},
+                      questions={**known.questions, **run.questions})
     write_atomically(output / _RUN, orjson.dumps(asdict(run), option=orjson.OPT_INDENT_2))
 
 
 def write_row(output: Path, row: Row) -> None:
     """Append it to its length's file; inside ``lock_results``."""
-    names = {name: on_disk for on_disk, name in _FIELDS.items()}
-    line = {names.get(name, name): value for name, value in asdict(row).items() if name != "scores"}
-    own = {name: score for name, score in row.scores.items() if name not in METRICS}
-    line |= {name: row.scores[name] for name in METRICS if name in row.scores} | ({"scores": own} if own else {})
-    with rows_path(output, row.length).open("ab", buffering=0) as file:
-        append_whole(file, orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+    with rows_path(output, row["length"]).open("ab", buffering=0) as file:
+        append_whole(file, orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def cut_half_line(path: Path) -> None:

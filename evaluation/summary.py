@@ -1,5 +1,19 @@
-"""What the rows of a run say: scores and costs with 95% intervals, memory by turn, a whole evaluation in one number,
-the difference of two runs, and RULER's averages.
+"""What the rows of runs say, in one long frame from which every table, plot and file is made; the difference of two
+runs, question by question; and RULER's averages.
+
+The frame has one line for each number, with its 95% interval; ``main`` marks the score that a file is judged by::
+
+    run     file  task  length  data    family  metric           main   mean  low   high  n
+    before  50          50      9f2c..  count   missing          False   0.0  nan   nan    0
+    before  50          50      9f2c..  score   sub_em           True   25.0  15.0  35.0  16
+    before  50          50      9f2c..  cost    turns            False   3.0   3.0   3.0  16
+    before  50          50      9f2c..  pass    pass@4           False  50.0  31.2  68.8  16
+    before  50          50      9f2c..  turn    memory_tokens/turn_3-4 ...
+
+Families: count (questions with a row, rows, failed, missing, and the percent of documents' tokens that were not read),
+score, cost, pass (pass@k of the main metric up to the fewest answers that any question has, where it is 0 or 1
+throughout, and best@ the most), turn (memories after the turns of a range, pooled over trajectories: their tokens, and
+the percent in which an accepted answer stands), and average (of RULER's tasks).
 
 Invariants:
 - the unit of every interval is the question: samples of one question are averaged first (``statistics``). Evaluation
@@ -32,9 +46,9 @@ here.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from math import sqrt
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import nan, sqrt
+from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -42,105 +56,95 @@ import pandas as pd
 
 from ..hooks.metrics import turn_range
 from ..rewards.qa_metrics import FIRST_GOLD, MEMAGENT_TASKS, TASKS
-from .results import METRICS, Cell, Results, Row
+from ..system.text import markdown_table
+from .results import METRICS, EvalError, Results, Row, read_results, read_rows, scores_of, task_and_length
 from .statistics import RESAMPLES, Comparison, Estimate, compare, expected_best, interval, pass_at, pass_sizes
 
 _COST_RESAMPLES = 2000
 """Costs vary little and there are many of them: their intervals are drawn coarser than the scores'."""
 COSTS = ("turns", "rounds", "seconds", "document_tokens", "prompt_tokens", "response_tokens", "memory_tokens")
+COLUMNS = ["run", "file", "task", "length", "data", "family", "metric", "main", "mean", "low", "high", "n"]
+RULER, TEN, THIRTEEN, QA_1 = "RULER", "MemAgent's ten", "RULER's thirteen", "qa_1, first gold"
 
 
-class TurnRange(NamedTuple):
-    """The memories after the turns of one range, pooled over trajectories."""
-
-    name: str
-    tokens: Estimate
-    gold: Estimate | None
-    """Percent of memories in which an accepted answer stands; None where no question can tell."""
-
-
-class Summary(NamedTuple):
-    """One run, task and length."""
-
-    run: str
-    name: str
-    """What the cell's files are called."""
-    task: str
-    length: str
-    data: str
-    questions: int
-    """That have a row."""
-    rows: int
-    failed: int
-    missing: int
-    scores: Mapping[str, Estimate]
-    costs: Mapping[str, Estimate]
-    """COSTS, as far as a row tells, and whatever else the agent counts."""
-    turns: tuple[TurnRange, ...]
-    samples: int
-    """Most answers that a question has."""
-    best: Estimate | None
-    """best@``samples`` of the main metric (``statistics``); None with one answer a question."""
-    passes: Mapping[int, Estimate]
-    """pass@k of the main metric by k (``statistics``), up to the fewest answers that any question has; empty
-    with one answer a question, and for a metric that is not 0 or 1 throughout."""
-    not_read: Estimate | None
-    """Percent of a document's tokens that were cut from it before it was read; None where no row can tell."""
+def summary_of(results: Iterable[Results]) -> pd.DataFrame:
+    """The frame of all their files; a file without rows yet has its counts alone."""
+    lines = []
+    for result in results:
+        for file, rows in result.rows.items():
+            cell = (result.label, file, *task_and_length(file), result.run.data[file])
+            judged_by = main_metric(shared_metrics(rows))
+            for family, metric, found in _numbers(rows, result.run.questions[file] * result.run.samples):
+                main = family == "score" and metric == judged_by
+                lines.append((*cell, family, metric, main, found.mean, found.low, found.high, found.n))
+    return pd.DataFrame(lines, columns=COLUMNS)
 
 
-def summarise(run: str, cell: Cell) -> Summary:
-    """The summary of one cell of the run that is called ``run``."""
-    ended, metrics = [row for row in cell.rows if row.failure is None], shared_metrics(cell.rows)
-    costs = _estimates(ended, lambda row: {**row.counts, "seconds": row.seconds})
-    tokens, gold = (_estimates(ended, partial(_by_range, *what)) for what in (("tokens", 1), ("gold", 100)))
-    answers: dict[str, list[float]] = defaultdict(list)
-    for row in cell.rows:
-        answers[row.question] += [row.scores[metric] for metric in [main_metric(metrics)] if metric]
-    samples = max(map(len, answers.values()), default=1)
-    several = [*answers.values()] if samples > 1 else []
-    return Summary(
-        run=run, name=cell.name, task=cell.task, length=cell.length, data=cell.data, questions=len(answers),
-        rows=len(cell.rows), failed=len(cell.rows) - len(ended), missing=cell.missing,
-        scores=_estimates(cell.rows, lambda row: {m: 100 * row.scores[m] for m in metrics}, RESAMPLES, full=100.0),
-        costs={name: costs[name] for name in dict.fromkeys([*COSTS, *costs]) if name in costs},
-        turns=tuple(TurnRange(name, found, gold.get(name)) for name, found in tokens.items()), samples=samples,
-        best=interval((100 * expected_best(scores) for scores in several), full=100.0) if several else None,
-        passes=_passes(several), not_read=_estimates(ended, _not_read).get("not_read"),
-    )
+def cells_of(summary: pd.DataFrame) -> Iterator[tuple[str, str, dict[str, Any], Any]]:
+    """Of each run and file its lines by metric, and the line of the score that it is judged by; None without one."""
+    for (run, file), part in summary.groupby(["run", "file"], sort=False):
+        lines = {line.metric: line for line in part.drop_duplicates("metric").itertuples()}
+        yield run, file, lines, next((line for line in lines.values() if line.main), None)
+
+
+def _numbers(rows: Sequence[Row], asked: int) -> Iterator[tuple[str, str, Estimate]]:
+    """Every number of one file's rows, of which there are to be ``asked``, with its family and metric."""
+    ended, metrics = [row for row in rows if row["failure"] is None], shared_metrics(rows)
+    counts = {"questions": len({row["_id"] for row in rows}), "rows": len(rows), "failed": len(rows) - len(ended),
+              "missing": max(0, asked - len(rows))}
+    for name, count in counts.items():
+        yield "count", name, Estimate(count, nan, nan, 0)
+    yield from _estimates("count", ended, _not_read)
+    yield from _estimates(
+        "score", rows, lambda row: {name: 100 * scores_of(row)[name] for name in metrics}, RESAMPLES, full=100.0)
+    yield from _estimates(
+        "cost", ended, lambda row: dict.fromkeys(COSTS) | row["counts"] | {"seconds": row["seconds"]})
+    if judged_by := main_metric(metrics):
+        yield from _of_several(rows, judged_by)
+    yield from _estimates("turn", ended, lambda row: _by_range(row, "tokens", "memory_tokens", 1))
+    yield from _estimates("turn", ended, lambda row: _by_range(row, "gold", "gold_in_memory", 100))
 
 
 def _estimates(
-    rows: Sequence[Row], told: Callable[[Row], Mapping[str, float]], resamples: int = _COST_RESAMPLES,
-    full: float | None = None,
-) -> dict[str, Estimate]:
+    family: str, rows: Sequence[Row], told: Callable[[Row], Mapping[str, float | None]],
+    resamples: int = _COST_RESAMPLES, full: float | None = None,
+) -> Iterator[tuple[str, str, Estimate]]:
     """Mean and interval over questions of each number that rows tell."""
     numbers = pd.DataFrame([told(row) for row in rows], dtype=float)
-    means = numbers.groupby([row.question for row in rows], sort=False).mean()
-    return {name: interval(means[name].dropna(), full=full, resamples=resamples) for name in means}
+    means = numbers.groupby([row["_id"] for row in rows], sort=False).mean()
+    for name in means:
+        if len(known := means[name].dropna()):
+            yield family, name, interval(known, full=full, resamples=resamples)
 
 
 def _not_read(row: Row) -> dict[str, float]:
-    """None where no document was read (passages are none), and where counts are said that no document has."""
-    tokens = row.counts.get("document_tokens", 0) if "retrieved" not in row.counts else 0
-    dropped = row.counts.get("dropped_tokens", 0)
-    return {"not_read": 100 * dropped / tokens} if tokens and 0 <= dropped <= tokens else {}
+    """None where no document was read; passages are none."""
+    tokens = row["counts"].get("document_tokens", 0)
+    known = tokens and "retrieved" not in row["counts"]
+    return {"not_read": 100 * row["counts"].get("dropped_tokens", 0) / tokens} if known else {}
 
 
-def _by_range(of: str, unit: float, row: Row) -> dict[str, float]:
+def _by_range(row: Row, of: str, called: str, unit: float) -> dict[str, float]:
     """The mean of a memory's number ``of`` in each range of turns, times ``unit``."""
     found: dict[str, list[float]] = defaultdict(list)
-    for turn, memory in enumerate(row.memories, start=1):
+    for turn, memory in enumerate(row["memories"], start=1):
         if memory[of] is not None:
-            found[turn_range(turn)].append(memory[of])
+            found[f"{called}/{turn_range(turn)}"].append(memory[of])
     return {turns: unit * fmean(numbers) for turns, numbers in found.items()}
 
 
-def _passes(answers: Sequence[Sequence[float]]) -> dict[int, Estimate]:
-    if not {score for scores in answers for score in scores} <= {0.0, 1.0}:
-        return {}
-    counted = [(len(scores), scores.count(1.0)) for scores in answers]
-    return {k: interval((100 * pass_at(k, n, right) for n, right in counted), full=100.0)
-            for k in pass_sizes(min((n for n, _ in counted), default=0))}
+def _of_several(rows: Sequence[Row], metric: str) -> Iterator[tuple[str, str, Estimate]]:
+    answers: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        answers[row["_id"]].append(scores_of(row)[metric])
+    sizes = [len(scores) for scores in answers.values()]
+    if max(sizes) == 1:
+        return
+    if {score for scores in answers.values() for score in scores} <= {0.0, 1.0}:
+        for k in pass_sizes(min(sizes)):
+            chances = [100 * pass_at(k, len(scores), scores.count(1.0)) for scores in answers.values()]
+            yield "pass", f"pass@{k}", interval(chances, full=100.0)
+    yield "pass", f"best@{max(sizes)}", interval([100 * expected_best(each) for each in answers.values()], full=100.0)
 
 
 # --- which metric ---------------------------------------------------------------------------------------------------
@@ -148,10 +152,11 @@ def _passes(answers: Sequence[Sequence[float]]) -> dict[int, Estimate]:
 
 def shared_metrics(rows: Sequence[Row]) -> list[str]:
     """The scores that all rows have, the one that the task is judged by first."""
-    headlines = {row.headline for row in rows} - {""}
-    known = (*(headlines if len(headlines) == 1 else ()), *METRICS)
-    names = dict.fromkeys((*known, *(name for row in rows for name in row.scores)))
-    return [name for name in names if rows and all(name in row.scores for row in rows)]
+    headlines = {row.get("headline", "") for row in rows} - {""}
+    scores = [scores_of(row) for row in rows]
+    first = headlines if len(headlines) == 1 else ()
+    names = dict.fromkeys((*first, *METRICS, *(name for each in scores for name in each)))
+    return [name for name in names if scores and all(name in each for each in scores)]
 
 
 def main_metric(scores: Iterable[str]) -> str | None:
@@ -160,120 +165,78 @@ def main_metric(scores: Iterable[str]) -> str | None:
     return "ruler" if "ruler" in names else next(iter(names), None)
 
 
-# --- several files, and two runs ------------------------------------------------------------------------------------
-
-
-class Overall(NamedTuple):
-    """One metric over every length and task that has it, in percent."""
-
-    metric: str
-    cells: tuple[str, ...]
-    found: Estimate
+# --- question by question -------------------------------------------------------------------------------------------
 
 
 class Difference(NamedTuple):
-    """Cells minus those of another run in one metric, over the answers that both have, in points."""
+    """Two runs in one metric, over the answers that both have."""
 
     metric: str
-    cells: tuple[str, ...]
-    task: str
-    """Of the first cell, as is the length."""
-    length: str
+    files: list[str]
     found: Comparison
     left_out: int
     """Answers that only one of the two has."""
 
 
-def overall(cells: Sequence[Cell]) -> list[Overall]:
-    """One for each metric by which some cell is judged."""
-    return [Overall(metric, tuple(part.index.unique("file")), interval(_by_question(part), full=100.0))
-            for metric, part in _scores(cells).groupby(level="metric", sort=False)]
+def answers_of(results: Iterable[Results]) -> pd.DataFrame:
+    """A line for each answer, its row as it is written, with the percent that it has in the metric its file is judged
+    by."""
+    lines = []
+    for number, result in enumerate(results):
+        for file, rows in result.rows.items():
+            if metric := main_metric(shared_metrics(rows)):
+                cell = {"number": number, "run": result.label, "file": file, "data": result.run.data[file]}
+                lines += [{**row, **cell, "metric": metric, "percent": 100 * scores_of(row)[metric]} for row in rows]
+    return pd.DataFrame(lines)
 
 
-def differences(results: Sequence[Results]) -> list[tuple[str, Difference]]:
-    """Every later run, by its label, minus the first one, file by file."""
-    return [(run.label, each) for run in results[1:] for cell in run.cells
-            for each in _subtracted(results[0].cells, [cell])]
+def mean_by_question(answers: pd.DataFrame) -> pd.Series:
+    """The percent of each question of each run and file, over its samples."""
+    answers = answers.assign(tasks=[task_and_length(file)[0] for file in answers["file"]])
+    return answers.groupby(["run", "metric", "tasks", "file", "data", "_id"], sort=False)["percent"].mean()
 
 
-def overall_differences(base: Results, run: Results) -> list[Difference]:
-    """``run`` minus ``base``, all files of a metric at once; empty where they have no answer to the same data."""
-    return _subtracted(base.cells, run.cells)
-
-
-def _subtracted(base: Sequence[Cell], cells: Sequence[Cell]) -> list[Difference]:
-    pairs = pd.concat({"first": _scores(base), "second": _scores(cells)}, axis="columns")
-    found = []
-    for metric, part in pairs.groupby(level="metric", sort=False):
-        both = part.dropna()
-        compared = [cell for cell in cells if cell.name in both.index.unique("file")]
-        if compared:
-            shared, kept = _by_question(both), both.index.droplevel("question")
-            found.append(Difference(
-                metric, tuple(cell.name for cell in compared), compared[0].task, compared[0].length,
-                compare(shared["first"].to_dict(), shared["second"].to_dict()),
-                left_out=int(part.index.droplevel("question").isin(kept).sum()) - len(both)))
-    return found
-
-
-def question_means(rows: Iterable[Row], value: Callable[[Row], float]) -> dict[str, float]:
-    """The mean over the samples of each question."""
-    values: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        values[row.question].append(value(row))
-    return {question: fmean(each) for question, each in values.items()}
-
-
-def _scores(cells: Sequence[Cell]) -> pd.Series:
-    """The percent of every question, in the metric by which its cell is judged."""
-    found: dict[tuple[str, ...], float] = {}
-    for cell in cells:
-        if metric := main_metric(shared_metrics(cell.rows)):
-            shares = question_means(cell.rows, partial(_score, metric))
-            found |= {(metric, cell.task, cell.name, cell.data, question): share for question, share in shares.items()}
-    names = ("metric", "task", "file", "data", "question")
-    return pd.Series(list(found.values()), pd.MultiIndex.from_tuples(list(found), names=names), dtype=float)
-
-
-def _score(metric: str, row: Row) -> float:
-    return 100 * row.scores[metric]
-
-
-def _by_question(scores: Any) -> Any:
+def over_files(percents: Any) -> Any:
     """The mean of each question of a task over the files that it is in."""
-    return scores.groupby(level=["task", "question"], sort=False).mean()
+    return percents.groupby(level=["tasks", "_id"], sort=False).mean()
+
+
+def differences(answers: pd.DataFrame, base: str, run: str, by: Sequence[str]) -> list[Difference]:
+    """``run`` minus ``base`` for each of ``by``: ["metric"] takes all files of a metric at once, ["metric", "file"]
+    one by one; empty where they have no answer to the same data."""
+    pairs = mean_by_question(answers).unstack("run", sort=False)[[base, run]].set_axis(["first", "second"], axis=1)
+    found = []
+    for _, part in pairs.groupby(level=list(by), sort=False):
+        both = part.dropna()
+        if len(both):
+            shared, asked = over_files(both), part.dropna(how="all").index.droplevel("_id")
+            compared = compare(shared["first"].to_dict(), shared["second"].to_dict())
+            left_out = int(asked.isin(both.index.droplevel("_id")).sum()) - len(both)
+            found.append(Difference(both.index[0][0], list(both.index.unique("file")), compared, left_out))
+    return found
 
 
 # --- RULER ----------------------------------------------------------------------------------------------------------
 
 
-class RulerLine(NamedTuple):
-    """What one run scores at one length, in percent."""
-
-    run: str
-    length: str
-    tasks: Mapping[str, Estimate]
-    """Of the thirteen, in RULER's order, those that have rows."""
-    ten: Estimate | None
-    thirteen: Estimate | None
-    first_gold: Estimate | None
-    """MemAgent's score of qa_1."""
-
-
-def ruler_lines(summaries: Sequence[Summary]) -> tuple[RulerLine, ...]:
-    """A line for each run and length with at least two of RULER's tasks, in the order of ``summaries``."""
-    found: dict[tuple[str, str], dict[str, Summary]] = defaultdict(dict)
-    for summary in summaries:
-        if summary.task in TASKS and "ruler" in summary.scores:
-            found[summary.run, summary.length][summary.task] = summary
+def averages_of(summary: pd.DataFrame) -> pd.DataFrame:
+    """Further lines of the frame, of task RULER and family average, for each run and length with at least two of
+    RULER's tasks: each task's score in RULER's order, then the averages, and MemAgent's score of qa_1."""
     lines = []
-    for (run, length), cells in found.items():
-        scores = {name: cells[name].scores["ruler"] for name in TASKS if name in cells}
-        ten, thirteen = (average([scores[name] for name in names]) if scores.keys() >= set(names) else None
-                         for names in (MEMAGENT_TASKS, TASKS))
-        first_gold = cells["qa_1"].scores.get(FIRST_GOLD) if "qa_1" in cells else None
-        lines += [RulerLine(run, length, scores, ten, thirteen, first_gold)] if len(cells) > 1 else []
-    return tuple(lines)
+    ruler = summary[summary["task"].isin(TASKS) & (summary["family"] == "score")]
+    for (run, length), part in ruler.groupby(["run", "length"], sort=False):
+        estimates = [Estimate(line.mean, line.low, line.high, line.n) for line in part.itertuples()]
+        known = dict(zip(zip(part["task"], part["metric"], strict=True), estimates, strict=True))
+        scores = {task: known[task, "ruler"] for task in TASKS if (task, "ruler") in known}
+        found = dict(scores)
+        for name, tasks in ((TEN, MEMAGENT_TASKS), (THIRTEEN, TASKS)):
+            if scores.keys() >= set(tasks):
+                found[name] = average([scores[task] for task in tasks])
+        if ("qa_1", FIRST_GOLD) in known:
+            found[QA_1] = known["qa_1", FIRST_GOLD]
+        lines += [(run, "", RULER, length, "", "average", name, name == TEN, each.mean, each.low, each.high, each.n)
+                  for name, each in found.items() if len(scores) > 1]
+    return pd.DataFrame(lines, columns=COLUMNS)
 
 
 def average(scores: Sequence[Estimate]) -> Estimate:
@@ -288,3 +251,125 @@ def average(scores: Sequence[Estimate]) -> Estimate:
     below = sqrt(sum((score.mean - score.low) ** 2 for score in scores)) / len(scores)
     above = sqrt(sum((score.high - score.mean) ** 2 for score in scores)) / len(scores)
     return Estimate(mean, mean - below, mean + above, sum(score.n for score in scores))
+
+
+# --- printed --------------------------------------------------------------------------------------------------------
+
+_WORDS = ("run", "length")
+_RANGE = "95% interval"
+Lines = Mapping[str, Any]
+Columns = Mapping[str, object]
+
+
+def tables(outputs: Sequence[Path]) -> str:
+    """How right the answers are, what else a task measures, what the agents did, pass@k where questions have several
+    answers, and RULER's tasks where there are several. Raises EvalError where a folder has no results."""
+    summary = summary_of(read_results(outputs))
+    cells, ruler = list(cells_of(summary)), averages_of(summary)
+    every = [_table((run, file, columns(lines, main)) for run, file, lines, main in cells)
+             for columns in (_accuracy, _own, _agent, _passes)]
+    tasks = [name for name in TASKS if name in set(ruler["metric"])]
+    every.append(_table(
+        (run, length, _ruler({line.metric: line for line in part.itertuples()}, tasks))
+        for (run, length), part in ruler.groupby(["run", "length"], sort=False)))
+    return "\n\n".join(filter(None, every))
+
+
+def _table(lines: Iterable[tuple[str, str, Columns]]) -> str:
+    """Columns as they come first; a dash where a line has none. Lines without any are left out."""
+    found = [(run, length, columns) for run, length, columns in lines if columns]
+    names = list(dict.fromkeys(name for _, _, columns in found for name in columns))
+    rows = [(run, length, *(columns.get(name, "-") for name in names)) for run, length, columns in found]
+    return markdown_table((*_WORDS, *names), rows, _WORDS) if rows else ""
+
+
+def _accuracy(lines: Lines, main: Any) -> Columns:
+    not_read, passes = lines.get("not_read"), _family(lines, "pass")
+    columns = {
+        "n": int(lines["rows"].mean), "failed": int(lines["failed"].mean), "missing": int(lines["missing"].mean),
+        "not read": f"{not_read.mean:.1f}%" if not_read else "-", "accuracy": _mean(main), _RANGE: _range(main),
+        **{name: _mean(lines.get(name)) for name in ("em", "f1", "sub_em_legacy")},
+    }
+    if passes:  # best@ is the last, and pass@1 says nothing more than the accuracy
+        *chances, best = passes.items()
+        columns["pass@k"] = _at_k(*chances[-1]) if len(chances) > 1 else "-"
+        columns["best@k"] = _at_k(*best)
+    return columns
+
+
+def _own(lines: Lines, main: Any) -> Columns:
+    """The metrics of a task that has several of its own."""
+    own = {name: _both(line) for name, line in _family(lines, "score").items() if name not in METRICS}
+    return own if len(own) > 1 else {}
+
+
+def _agent(lines: Lines, main: Any) -> Columns:
+    return {name.replace("_", " "): f"{line.mean:.2f}" for name, line in _family(lines, "cost").items()
+            if name != "seconds" and not name.endswith("_tokens")}
+
+
+def _passes(lines: Lines, main: Any) -> Columns:
+    """The chance that one of k answers is right, for each k."""
+    chances = {name: _both(line) for name, line in _family(lines, "pass").items() if name.startswith("pass@")}
+    return {"questions": int(lines["questions"].mean), **chances} if chances else {}
+
+
+def _ruler(lines: Lines, tasks: Sequence[str]) -> Columns:
+    """A column per task, and the averages of those that MemAgent and RULER average."""
+    ten, thirteen = lines.get(TEN), lines.get(THIRTEEN)
+    # The blank is not printed: two columns of one name.
+    return {**{name: _mean(lines.get(name)) for name in tasks}, TEN: _mean(ten), _RANGE: _range(ten),
+            THIRTEEN: _mean(thirteen), f"{_RANGE} ": _range(thirteen), QA_1: _mean(lines.get(QA_1))}
+
+
+def _family(lines: Lines, family: str) -> dict[str, Any]:
+    return {name: line for name, line in lines.items() if line.family == family}
+
+
+def _at_k(name: str, line: Any) -> str:
+    return f"{line.mean:.1f} (k={name.partition('@')[2]})"
+
+
+def _mean(line: Any) -> str:
+    return f"{line.mean:.1f}" if line else "-"
+
+
+def _range(line: Any) -> str:
+    return f"{line.low:.1f} to {line.high:.1f}" if line else "-"
+
+
+def _both(line: Any) -> str:
+    return f"{_mean(line)} ({_range(line)})"
+
+
+def comparison(first: Path, second: Path) -> str:
+    """Second against first at every length that both have, question by question.
+
+    Raises:
+        EvalError: they have no question in common, or the data of a length differ.
+    """
+    results = read_results([first, second])
+    base, run = results[0], results[-1]
+    for name, digest in run.run.data.items():
+        if base.run.data.get(name, digest) != digest:
+            raise EvalError(f"{first} and {second} were made from different eval_{name}.json; they cannot be compared")
+    rows = []
+    for one in differences(answers_of(results), base.label, run.label, ["metric", "file"]):
+        found, points = one.found, one.found.difference
+        rows.append((*one.files, points.n, one.left_out, f"{found.first:.1f}", f"{found.second:.1f}",
+                     f"{points.mean:+z.1f}", _range(points), found.p_text))
+    if not rows:
+        raise EvalError(f"{first} and {second} have no question in common")
+    header = ("length", "questions", "left out", base.label, run.label, "difference", _RANGE, "p")
+    return markdown_table(header, rows, _WORDS)
+
+
+def failures(output: Path, lengths: Sequence[str]) -> list[str]:
+    """One line per failed answer."""
+    return [
+        f"{length}/{row['_id']}" + f"#{row['sample']}" * bool(row["sample"])
+        + f": {row['failure']}: {row['failure_message']}"
+        for length in lengths
+        for row in read_rows(output, length)
+        if row["failure"] is not None
+    ]

@@ -12,10 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import openai
@@ -79,6 +78,7 @@ _NEW_BUDGET = "max_completion_tokens"
 """OpenAI's newer name for ``max_tokens``, the only one that some models accept."""
 
 Messages = Sequence[Mapping[str, str]]
+T = TypeVar("T")
 
 
 class ChatClient:
@@ -100,13 +100,7 @@ class ChatClient:
 
     async def replies(self, messages: Messages, seed: int | None = None) -> list[Reply]:
         """As many replies as the settings say, and how each ended. Raises ChatFailed."""
-        client, slots = self._of_this_loop()
-        with self._failures():
-            async with slots:
-                choices = (await self._completion(client, messages, seed)).choices[: self.settings.samples]
-            if len(choices) < self.settings.samples:
-                raise ValueError(f"{len(choices)} replies, {self.settings.samples} were asked for")
-            replies = [Reply(choice.message.content or "", choice.finish_reason == "length") for choice in choices]
+        replies = await self._told(lambda client: self._asked(client, messages, seed))
         self.answered += 1
         return replies
 
@@ -115,10 +109,12 @@ class ChatClient:
 
         Raises ChatFailed.
         """
-        client, _ = self._of_this_loop()
-        with self._failures():
-            listed = (await client.models.list()).data
-            return {model.id: int(getattr(model, "max_model_len", None) or 0) for model in listed}
+
+        async def listed(client: openai.AsyncOpenAI) -> dict[str, int]:
+            models = (await client.models.list()).data
+            return {model.id: int(getattr(model, "max_model_len", None) or 0) for model in models}
+
+        return await self._told(listed)
 
     async def close(self) -> None:
         """End the running event loop's connections; the next ``ask`` makes new ones."""
@@ -136,7 +132,7 @@ class ChatClient:
             self._loops[loop] = client, asyncio.Semaphore(settings.concurrency)
         return self._loops[loop]
 
-    async def _completion(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> Any:
+    async def _asked(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> list[Reply]:
         settings, budget = self.settings, self._budget
         body: Any = {"model": settings.model, "messages": messages, "temperature": settings.temperature,
                      budget: settings.max_output_tokens}
@@ -145,26 +141,30 @@ class ChatClient:
         switch = {"enable_thinking": settings.thinking}
         own = {} if settings.thinking is None else {"chat_template_kwargs": switch}
         neutral = {name: value for name, value in ({"top_p": 1.0} | NEUTRAL).items() if name not in body}
+        more = own | (neutral if self._neutral else {})
         try:
-            return await client.chat.completions.create(**body, extra_body=own | (neutral if self._neutral else {}))
+            choices = (await client.chat.completions.create(**body, extra_body=more)).choices
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
             if _NEW_BUDGET in error.response.text and budget != _NEW_BUDGET:
                 self._budget = _NEW_BUDGET
-                return await self._completion(client, messages, seed)
+                return await self._asked(client, messages, seed)
             if not self._neutral:
                 raise
-        answer = await client.chat.completions.create(**body, extra_body=own)
-        if self._neutral:
+            choices = (await client.chat.completions.create(**body, extra_body=own)).choices
             self._neutral = False
             logger.warning("%s takes not all of %s: what its model's generation_config.json says of them changes its "
                            "replies", settings.url, ", ".join(neutral))
-        return answer
+        if len(choices) < settings.samples:
+            raise ValueError(f"{len(choices)} replies, {settings.samples} were asked for")
+        return [Reply(choice.message.content or "", choice.finish_reason == "length")
+                for choice in choices[: settings.samples]]
 
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        """What the library raises of its own, and where a reply has another shape, as ChatFailed."""
+    async def _told(self, ask: Callable[[openai.AsyncOpenAI], Awaitable[T]]) -> T:
+        """The answer to ``ask``. What the library raises, or a reply of another shape, is a ChatFailed."""
+        client, slots = self._of_this_loop()
         try:
-            yield
+            async with slots:
+                return await ask(client)
         except (openai.OpenAIError, ValueError, TypeError, AttributeError) as error:
             status = getattr(error, "status_code", 0)
             kind = FailureKind.of_status(status) if status else FailureKind.BAD_RESPONSE

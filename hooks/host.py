@@ -34,10 +34,6 @@ _ROLLOUTS = ("slime.rollout.sglang_rollout", "vime.rollout.vllm_rollout")
 _TRAINERS = ("slime.backends.megatron_utils.actor", "vime.backends.megatron_utils.actor")
 _LOADS = "load_other_checkpoint"
 """What the hosts' actor calls to load another model's weights into the place of the policy's."""
-_REFUSED = {
-    "partial_rollout": "--partial-rollout: a multi-turn trajectory cannot be continued; leave it off",
-    "apply_chat_template": "--apply-chat-template would make the rendered chat the question; leave it off",
-}
 _ROUTERS = {Dialect.VLLM: "vllm_max_model_len", Dialect.SGLANG: "sglang_context_length"}
 """For each router, the argument that holds its engines' context length."""
 
@@ -47,9 +43,11 @@ class HostArgs:
 
     def __init__(self, args: Any) -> None:
         """Raises ConfigError where no trajectory can be generated under these arguments."""
-        for name, reason in _REFUSED.items():
-            if getattr(args, name, None):
-                raise ConfigError(reason)
+        if getattr(args, "partial_rollout", None):
+            raise ConfigError("--partial-rollout: a multi-turn trajectory cannot be continued; leave it off")
+        if getattr(args, "apply_chat_template", None):
+            raise ConfigError("--apply-chat-template would make the rendered chat the question; leave it off")
+        self._args = args
         self.config = config = config_of(args)
         """``mem_agent``, put there by ``--custom-config-path``; the environment where it is absent. All hooks."""
         self.hf_checkpoint: str = getattr(args, "hf_checkpoint", "")
@@ -59,9 +57,6 @@ class HostArgs:
         """``apply_chat_template_kwargs`` as JSON. ``generate``."""
         self.prompt_data: str = getattr(args, "prompt_data", None) or config.train_data
         """The training file, beside which documents by id may lie. ``generate``."""
-        self.endpoint: Endpoint | None = getattr(args, "mem_agent_endpoint", None) or _endpoint(args, config)
-        """The router: ``mem_agent_endpoint``, else ``vllm_router_ip`` and ``vllm_router_port``, else SGLang's. Its
-        length is the engine's, else ``rollout_max_context_len``. ``generate``."""
         self.save: str = getattr(args, "save", None) or config.save_path
         """The run's folder, where the state of rewards is kept. ``log_rollout``, the converter."""
         self.reward_key: str = getattr(args, "reward_key", None) or ""
@@ -79,10 +74,10 @@ class HostArgs:
 
     @property
     def router(self) -> Endpoint:
-        """Raises ConfigError where the host names none."""
-        if self.endpoint is None:
-            raise ConfigError("no router: args has neither vllm_router_ip/port nor sglang_router_ip/port")
-        return self.endpoint
+        """``mem_agent_endpoint``, else ``vllm_router_ip`` and ``vllm_router_port``, else SGLang's. Its length is the
+        engine's, else ``rollout_max_context_len``. ``generate``. Raises ConfigError where the host names none.
+        """
+        return getattr(self._args, "mem_agent_endpoint", None) or _endpoint(self._args, self.config)
 
 
 def config_of(args: Any) -> Config:
@@ -100,7 +95,7 @@ def embedded_args(config: Config, endpoint: Endpoint | None) -> SimpleNamespace:
         global_batch_size=config.step_trajectories, mem_agent=config, mem_agent_endpoint=endpoint)
 
 
-def _endpoint(args: Any, config: Config) -> Endpoint | None:
+def _endpoint(args: Any, config: Config) -> Endpoint:
     for dialect, length in _ROUTERS.items():
         ip, port = (getattr(args, f"{dialect}_router_{part}", None) for part in ("ip", "port"))
         if ip and port:
@@ -113,7 +108,7 @@ def _endpoint(args: Any, config: Config) -> Endpoint | None:
             # succeeds.
             salted = dialect is Dialect.VLLM and config.fully_async
             return Endpoint(dialect, f"http://{host}:{port}", int(offered or 0), salted=salted)
-    return None
+    raise ConfigError("no router: args has neither vllm_router_ip/port nor sglang_router_ip/port")
 
 
 def _row_multiple(args: Any) -> int:
@@ -150,9 +145,8 @@ def is_aborting(args: Any) -> bool:
     call because the hosts' own tests replace it, and only where the host itself has already loaded that module.
     """
     for name in _ROLLOUTS:
-        module = sys.modules.get(name)
-        if module is not None:
-            return bool(module.GenerateState(args).aborted)
+        if name in sys.modules:
+            return bool(sys.modules[name].GenerateState(args).aborted)
     return False
 
 

@@ -40,12 +40,14 @@ def rollout_metrics(samples: Sequence[Any], reward_key: str = "", *, scored: boo
         reward_key: the entry that counts where rewards are dicts.
         scored: whether rewards mean anything; they do not under LOSS=sft.
 
-    ``mixed_groups`` is the share of groups with different rewards, those whose outcomes carry a gradient. A reward
-    part that a trajectory lacks counts as 0.
+    ``failed/<kind>`` counts failed trajectories, those of another generate hook as ``unknown``; ``mixed_groups`` is
+    the share of groups with different rewards, those whose outcomes carry a gradient. A reward part that a trajectory
+    lacks counts as 0.
     """
     finished = [s for s in samples if ended(s)]
     endings = Counter(s.status.value for s in samples)
-    failures = failure_kinds(samples)
+    lost = [Record.of(s) for s in samples if s.status.value == Outcome.FAILED]
+    failures = Counter(str(record.failure) if record and record.failure else "unknown" for record in lost)
     metrics: dict[str, float] = {
         "trajectories": len(samples), "aborted": endings[Outcome.ABORTED], "failed": failures.total(),
         "truncated_answers": endings[Outcome.TRUNCATED],
@@ -61,12 +63,6 @@ def rollout_metrics(samples: Sequence[Any], reward_key: str = "", *, scored: boo
         prompts = sum(record.counts["prompt_tokens"] for record in records if "cached_tokens" in record.counts)
         metrics["prefix_cache_hit_rate"] = sum(cached) / prompts
     return metrics | {name: sum(values) if name in _SUMS else fmean(values) for name, values in told.items()}
-
-
-def failure_kinds(samples: Sequence[Any]) -> Counter[str]:
-    """How many failed trajectories there are of each kind; ``unknown``: of another generate hook."""
-    failed = [Record.of(s) for s in samples if s.status.value == Outcome.FAILED]
-    return Counter(str(record.failure) if record and record.failure else "unknown" for record in failed)
 
 
 def _told(records: Sequence[Record]) -> Iterator[tuple[str, float | None]]:

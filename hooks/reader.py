@@ -25,11 +25,11 @@ import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from ..agents import agent_class, build_agent
-from ..agents.documents import Chunks, DocumentCache, split_chunks
+from ..agents.documents import DocumentCache, split_chunks
 from ..agents.interface import MemoryAgent, Reading
 from ..agents.records import FailureKind, Generation, Message, Role, StopReason, Trajectory, TurnFailed, TurnRequest
 from ..checkpoints.hf_model import load_vocabulary
@@ -193,17 +193,9 @@ class Reader:
             raise TurnFailed(FailureKind.LONG_QUESTION, f"question of {len(question)} tokens, MEM_MAX_QUESTION={most}")
         prefix, budget = reply_form(sample)
         before = messages_before(sample) if self.agent.shows_messages else ()
-        document = await self.chunks(context, None if evaluation else self.config.mem_max_chunks)
+        chunks = None if evaluation else self.config.mem_max_chunks
+        document = split_chunks(await self.documents.get(context), self.config.mem_chunk_tokens, chunks)
         return Reading(question, document, self.vocabulary.encode_text(prefix), budget if evaluation else 0, before)
-
-    async def chunks(self, context: str, most: int | None = None) -> Chunks:
-        """The chunks of a document, at most ``most`` of them; none where there is no document. Raises TurnFailed."""
-        if not context:
-            return Chunks((), 0)
-        chunks = split_chunks(await self.documents.get(context), self.config.mem_chunk_tokens, most)
-        if not chunks.chunks:
-            raise TurnFailed(FailureKind.NO_CONTEXT, "the document has no tokens")
-        return chunks
 
     def record(self, trajectory: Trajectory, sample: Any, *, evaluation: bool, task: str) -> Record:
         """The trajectory as data, with what its turns earned and the texts of its memories, if they are kept."""
@@ -221,49 +213,45 @@ class Reader:
         """LOSS=sft: the trajectory of ``loop``, which takes a sampler, with the replies that the row gives.
 
         Raises:
-            TurnFailed: the row gives no reply, too few or too many, or one that a rollout has no room for.
+            TurnFailed: the row gives no reply, too few or too many, or one that its turn has no room for.
             ConfigError: the tokenizer has no end of a turn.
         """
-        vocabulary, config, end = self.vocabulary, self.config, self.vocabulary.turn_end_id
-        if end is None:
-            raise ConfigError(f"HF_CKPT={config.hf_ckpt!r}: its tokenizer_config.json has no eos_token")
         metadata = sample.metadata or {}
-        texts = metadata.get("replies")
-        if texts is None:
-            solution = task_of(config, sample).solution(row_of(sample)).removeprefix(reply_form(sample)[0])
-            if not solution:
+        replies = metadata.get("replies")
+        if replies is None:
+            task = task_of(self.config, sample)
+            if not (solution := task.solution(row_of(sample)).removeprefix(reply_form(sample)[0])):
                 raise TurnFailed(FailureKind.NO_REPLY, "the row has neither metadata.replies nor an answer")
-            rule = KeptSentences(self.agent, vocabulary, gold_answers(sample), metadata, solution)
-        elif not isinstance(texts, list) or not all(isinstance(text, str) for text in texts) or not any(texts):
+            rule = KeptSentences(self.agent, self.vocabulary, gold_answers(sample), metadata, solution)
+            return await loop(partial(self._by_rule, rule))
+        if not isinstance(replies, list) or not all(isinstance(reply, str) for reply in replies) or not any(replies):
             raise TurnFailed(FailureKind.NO_REPLY, "metadata.replies must be a list of texts, one for each turn")
+        uneven = TurnFailed(FailureKind.NO_REPLY, f"metadata.replies has {len(replies)} texts, and AGENT="
+                            f"{self.config.agent} another number of turns")
 
-        def text_of(request: TurnRequest, number: int) -> str:
-            if texts is None:
-                return rule.reply(request)
-            if number >= len(texts):
-                raise TurnFailed(FailureKind.NO_REPLY, f"AGENT={config.agent} has more turns than metadata.replies, "
-                                 f"{len(texts)}")
-            return str(texts[number])
-
-        async def reply(requests: Sequence[TurnRequest], first: int) -> list[Generation]:
-            given = []
-            for number, request in enumerate(requests, start=first):
-                ids = [*vocabulary.encode_text(text_of(request, number)), end]
-                most, size = request.max_new_tokens, len(request.prompt_ids) + len(ids)
-                if len(ids) > most:
-                    raise TurnFailed(FailureKind.LONG_REPLY, f"a {request.kind} reply has {len(ids)} tokens, "
-                                     f"MEM_MAX_{request.kind.upper()} allows {most}")
-                if 0 < config.engine_max_len < size:
-                    raise TurnFailed(FailureKind.LONG_PROMPT, f"prompt and reply have {size} tokens, ENGINE_MAX_LEN="
-                                     f"{config.engine_max_len}")
-                given.append(Generation(ids, [0.0] * len(ids), StopReason.STOP))
-            return given
+        async def reply(requests: Sequence[TurnRequest], number: int) -> list[Generation]:
+            texts = replies[number : number + len(requests)]
+            if len(texts) < len(requests):
+                raise uneven
+            return [self._given(request, text) for request, text in zip(requests, texts, strict=True)]
 
         trajectory = await loop(reply)
-        if texts and trajectory.failure is None and len(trajectory.turns) < len(texts):
-            raise TurnFailed(FailureKind.NO_REPLY, f"AGENT={config.agent} has {len(trajectory.turns)} turns, "
-                             f"metadata.replies {len(texts)}; give one for each turn")
+        if trajectory.failure is None and len(trajectory.turns) < len(replies):
+            raise uneven
         return trajectory
+
+    async def _by_rule(self, rule: KeptSentences, requests: Sequence[TurnRequest], number: int) -> list[Generation]:
+        return [self._given(request, rule.reply(request)) for request in requests]
+
+    def _given(self, request: TurnRequest, text: str) -> Generation:
+        end = self.vocabulary.turn_end_id
+        if end is None:
+            raise ConfigError(f"HF_CKPT={self.config.hf_ckpt!r}: its tokenizer_config.json has no eos_token")
+        ids = [*self.vocabulary.encode_text(text), end]
+        if len(ids) > request.max_new_tokens:
+            raise TurnFailed(FailureKind.LONG_REPLY, f"a {request.kind} reply has {len(ids)} tokens, "
+                             f"MEM_MAX_{request.kind.upper()} allows {request.max_new_tokens}")
+        return Generation(ids, [0.0] * len(ids), StopReason.STOP)
 
 
 _reader_lock = threading.Lock()

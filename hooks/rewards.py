@@ -23,7 +23,6 @@ is wrong from the first request on ends the run, and so does a rollout of nothin
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,20 +34,17 @@ from ..agents import check_agent
 from ..agents.records import FailureKind, TurnFailed
 from ..checkpoints.folders import number_of, numbered
 from ..config import Config, ConfigError
-from ..data.training_file import DataSource
 from ..rewards.answer_utility import AnswerUtility, Frozen, judged_score
 from ..rewards.intrinsic.encoder import make_encoder
 from ..rewards.intrinsic.memory import MODES, EntropySettings, Episodic, TextReward
 from ..rewards.reward import Added, Answered, CosineLength, Reward, plain_parts
 from ..rewards.sessions import load_wording
 from ..system.files import naming, remove
-from ..system.plugins import load_class, make, parse_settings
+from ..system.plugins import load_class, parse_settings
 from ..system.server_url import KEYS, key_from
 from .host import HostArgs
 from .reader import reply_form, row_of, stored_text, task_by_name, task_of
 from .sample import Record, as_reward, ended, write_scores
-
-logger = logging.getLogger(__name__)
 
 REWARDS: dict[str, type[Reward]] = {"task": Reward, "cosine": CosineLength, "answer_utility": AnswerUtility}
 
@@ -70,19 +66,6 @@ def check_plugins(config: Config, *, training: bool = True) -> None:
         load_reward(config)
 
 
-def check_own_tasks(source: DataSource, config: Config) -> None:
-    """Load the tasks that rows of a training file name as their own.
-
-    Raises:
-        ConfigError: one is not there; all such rows would fail.
-    """
-    for name, line in source.own_tasks.items():
-        try:
-            task_by_name(name, config)
-        except ConfigError as error:
-            raise ConfigError(f"{source.path}, line {line}: metadata.task: {error}") from error
-
-
 # --- made from settings ---------------------------------------------------------------------------------------------
 
 
@@ -92,7 +75,7 @@ def load_reward(config: Config, host: HostArgs | None = None) -> Reward:
     """
     kind = load_class("REWARD", config.reward, REWARDS, Reward)
     settings: Any = parse_settings(kind.Settings, config.reward_args, "REWARD_ARGS")
-    own = make("REWARD", config.reward, kind, settings)
+    own = kind(settings)
     if isinstance(own, AnswerUtility):
         own = _answer_utility(config, settings, host)
     if config.mem_ir == "no":
@@ -149,32 +132,25 @@ class Run:
     """The reward of a run in this process, and whether it has the state of the rollouts so far."""
 
     reward: Reward
+    has_state: bool
     continued: bool = False
-
-    @property
-    def has_state(self) -> bool:
-        return type(self.reward).save is not Reward.save
 
 
 RUNS: dict[tuple[Config, str], Run] = {}
 """By configuration and SAVE_PATH."""
 
 
-def _run(host: HostArgs) -> Run:
+def run_of(host: HostArgs) -> Run:
     key = (host.config, host.save)
     if key not in RUNS:
-        RUNS[key] = Run(load_reward(host.config, host))
+        reward = load_reward(host.config, host)
+        RUNS[key] = Run(reward, type(reward).save is not Reward.save)
     return RUNS[key]
-
-
-def reward_for(host: HostArgs) -> Reward:
-    """The run's one reward in this process."""
-    return _run(host).reward
 
 
 def metrics(host: HostArgs) -> dict[str, float]:
     """What the run's reward tells about its state and the last rollout."""
-    return plain_parts(_run(host).reward.metrics())
+    return plain_parts(run_of(host).reward.metrics())
 
 
 def answered(config: Config, sample: Any, record: Record) -> Answered:
@@ -192,9 +168,8 @@ def prepare(host: HostArgs, rollout: int) -> None:
     Raises:
         ConfigError: the reward has a state, and that one is not there.
     """
-    run = _run(host)
-    if run.has_state:
-        _continue(host, run, rollout)
+    run = run_of(host)
+    _continue(host, run, rollout)
     run.reward.begin()
 
 
@@ -209,17 +184,13 @@ def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
     """
     if host.config.supervised:
         return
-    run = _run(host)
+    run = run_of(host)
     if type(run.reward).batch_parts is Reward.batch_parts:
         return
     batch = [(sample, record) for sample in samples if ended(sample) and (record := Record.of(sample))]
     if any(record.batch_scored for _, record in batch) or (not batch and rollout is None):
         return  # where all have failed, the log hook has kept the state already
-    if run.has_state:
-        if rollout is None:
-            raise ConfigError(f"REWARD={host.config.reward!r} MEM_IR={host.config.mem_ir}: its state needs the "
-                              "rollout's number; add --custom-rollout-log-function-path mem_agent.rollout.log_rollout")
-        _continue(host, run, rollout)
+    _continue(host, run, rollout)
     told = [answered(host.config, sample, record) for sample, record in batch]
     earned = run.reward.batch_parts(told) if batch else []
     for (sample, record), parts in zip(batch, map(plain_parts, earned), strict=True):
@@ -233,16 +204,19 @@ def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
 # --- the state ------------------------------------------------------------------------------------------------------
 
 
-def _continue(host: HostArgs, run: Run, rollout: int) -> None:
-    """Bring the reward of a fresh process to the state before ``rollout``."""
-    if not run.continued and rollout > 0:
-        folder = _folder(host, rollout - 1)
-        try:
-            run.reward.load(folder)
-        except FileNotFoundError as error:
-            raise ConfigError(f"{error.filename}: the reward's state before rollout {rollout} is not there; set "
-                              "REWARD and MEM_IR as they were, restore the folder, or start a new SAVE_PATH") from None
-        logger.info("the reward continues from %s", folder)
+def _continue(host: HostArgs, run: Run, rollout: int | None) -> None:
+    """Bring the reward of a fresh process to the state before ``rollout``, if it has one."""
+    if not run.has_state or run.continued:
+        return
+    if rollout is None:
+        raise ConfigError(f"REWARD={host.config.reward!r} MEM_IR={host.config.mem_ir}: its state needs the rollout's "
+                          "number; add --custom-rollout-log-function-path mem_agent.rollout.log_rollout")
+    try:
+        if rollout > 0:
+            run.reward.load(_folder(host, rollout - 1))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{error.filename}: the reward's state before rollout {rollout} is not there; set REWARD "
+                          "and MEM_IR as they were, restore the folder, or start a new SAVE_PATH") from None
     run.continued = True
 
 

@@ -62,7 +62,7 @@ from ..agents.records import Turn, TurnKind
 from ..agents.vocabulary import Vocabulary
 from ..config import Config
 from ..system.errors import MemAgentError
-from ..system.files import append_whole, remove_drafts, replacing
+from ..system.files import append_whole, replacing
 from .host import HostArgs
 from .reader import question_of, reader_for, task_of
 from .sample import MemoryRecord, Record, ended, gold_answers, lost, reward_of
@@ -211,7 +211,6 @@ def write_rollout(
     """
     path = run / FOLDER / f"rollout_{rollout:06d}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_drafts(path.parent)
     files = sorted(path.parent.glob("rollout_*.jsonl"))
     for file in files:
         if file.name > path.name:
@@ -376,13 +375,10 @@ class Teller:
         self, turn: Turn, before: MemoryRecord, after: MemoryRecord, advantage: float | None
     ) -> TraceTurn:
         vocabulary = self._vocabulary
-        reply_ids = turn.response_ids
-        reply = vocabulary.reply_text(reply_ids)
-        pieces: tuple[str, ...] = ()
-        log_probs: tuple[float, ...] = ()
-        if any(turn.log_probs):  # servers that speak in texts give none
-            pieces = pieces_of(vocabulary.tokenizer.backend_tokenizer, reply_ids, reply)
-            log_probs = tuple(round(value, 4) + 0.0 for value in turn.log_probs)  # no -0.0
+        reply = vocabulary.reply_text(turn.response_ids)
+        known = any(turn.log_probs)  # servers that speak in texts give none
+        pieces = pieces_of(vocabulary.tokenizer.backend_tokenizer, turn.response_ids, reply) if known else ()
+        log_probs = tuple(round(value, 4) + 0.0 for value in turn.log_probs) if known else ()  # no -0.0
         return TraceTurn(
             kind=turn.kind.value, sections=(turn.section.number,) if turn.section else (),
             shown_memory=before.text, recalled=vocabulary.decode(turn.recalled),

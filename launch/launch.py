@@ -26,7 +26,7 @@ from ..checkpoints.model_card import add_push_arguments
 from ..config import Config, ConfigError, write_settings
 from ..data.document_store import store_folder
 from ..data.training_file import is_sharded, training_files
-from ..system.cli import one_line_errors, python_module, run_main, start_logging
+from ..system.cli import one_line_errors, python_module, start_logging
 from ..system.errors import MemAgentError
 from ..system.files import folder_lock, replacing
 from . import ray_job
@@ -43,7 +43,7 @@ def launch(plan: Plan, show: Callable[[str], None] = print_log) -> None:
     config, gpus = plan.config, plan.layout.gpus_per_node
     write_records(plan)
     join_shards(config)
-    if not plan.has_reference:
+    if plan.conversion:
         logger.info("converting the reference model into %s", config.torch_dist)
         if convert(plan, plan.conversion):
             raise MemAgentError(f"HF_CKPT={config.hf_ckpt!r} was not converted, the line above says why")
@@ -85,7 +85,7 @@ def join_shards(config: Config) -> None:
 
 
 def write_records(plan: Plan) -> None:
-    """Write the config for every worker, the command as it runs, and a link that names this pack ``mem_agent``."""
+    """Write the config and the environment of every worker, and a link that names this pack ``mem_agent``."""
     link = plan.folder / "import" / "mem_agent"
     link.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
@@ -94,7 +94,6 @@ def write_records(plan: Plan) -> None:
     host_settings = yaml.safe_dump(dict(plan.host_settings)) if plan.host_settings else ""
     (plan.folder / "mem_agent.yaml").write_text(plan.config.to_yaml() + host_settings)
     (plan.folder / "runtime_env.yaml").write_text(yaml.safe_dump({"env_vars": dict(plan.variables)}))
-    (plan.folder / "command.sh").write_text(f"{_shell(plan.command)}\n")
 
 
 def print_plan(plan: Plan, conversion: Sequence[str] = ()) -> None:
@@ -108,7 +107,7 @@ def print_plan(plan: Plan, conversion: Sequence[str] = ()) -> None:
     print("# --- environment of every worker")
     print(*(f"{name}={shlex.quote(value)}" for name, value in plan.variables.items()), sep="\n")
     print("# --- commands")
-    if not plan.has_reference:
+    if plan.conversion:
         print(_shell(plan.conversion))
     if not config.ray_address:
         print(_shell(ray_job.head_command(config, plan.ports, gpus, plan.cpus)))
@@ -141,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         pushed = ["--push-to-hub", options.push_to_hub] if options.push_to_hub else []
         private = ["--private"] if options.private else []
         model = ["--input", plan.config.save_path, "--hf", plan.config.hf_ckpt]
-        conversion = python_module("mem_agent.checkpoints.convert", *model, *pushed, *private)
+        conversion = python_module("mem_agent", "convert", *model, *pushed, *private)
     if options.dry_run:
         print_plan(plan, conversion)
     problems = find_problems(plan)
@@ -152,7 +151,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     with folder_lock(Path(plan.config.save_path), busy="is in use by another run; set another SAVE_PATH"):
         launch(plan)
     return convert(plan, conversion) if conversion else 0
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -60,23 +59,17 @@ class Plan:
         return Path(self.config.save_path) / "launch"
 
     @property
-    def driver(self) -> Path:
-        return Path(self.config.host_root) / ("train_async.py" if self.config.fully_async else "train.py")
-
-    @property
     def command(self) -> list[str]:
-        return [sys.executable, str(self.driver), *(item for group in self.arguments.values() for item in group)]
-
-    @property
-    def has_reference(self) -> bool:
-        """Whether TORCH_DIST holds the reference model; it is converted otherwise."""
-        return (Path(self.config.torch_dist) / TRACKER).is_file()
+        driver = Path(self.config.host_root, "train_async.py" if self.config.fully_async else "train.py")
+        return [sys.executable, str(driver), *(item for group in self.arguments.values() for item in group)]
 
     @property
     def conversion(self) -> list[str]:
-        """The command that writes the reference model as torch_dist; it appears when it is whole."""
-        writer = "mem_agent.checkpoints.hf_to_torch_dist"
-        return python_module(writer, "--hf", self.config.hf_ckpt, "--output", self.config.torch_dist)
+        """The command that writes the reference model, which appears when it is whole; none if TORCH_DIST holds it."""
+        if (Path(self.config.torch_dist) / TRACKER).is_file():
+            return []
+        files = ["--hf", self.config.hf_ckpt, "--output", self.config.torch_dist]
+        return python_module("mem_agent", "hf-to-torch-dist", *files)
 
 
 def make_plan(
@@ -92,7 +85,12 @@ def make_plan(
     Raises:
         ConfigError: no plan can be made; the message says why and the remedy.
     """
-    host, root = find_checkout(config)
+    try:
+        host, root = find_host(config.host, config.host_root, PACK)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if root is None:
+        raise ConfigError(f"HOST={config.host}: no checkout of {' or '.join(HOSTS)} is around {PACK}; set HOST_ROOT")
     check_plugins(config)
     folder = local_folder(config.hf_ckpt, weights=weights).expanduser().absolute()
     content = read_model_config(folder)
@@ -111,7 +109,7 @@ def make_plan(
     records = Path(config.save_path) / "launch"
     users = [str(Path(entry).absolute()) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     path = dict.fromkeys([str(records / "import"), config.megatron_root, config.host_root, *users])
-    variables = worker_variables(os.environ, config, os.pathsep.join(path), nvlink=has_nvlink())
+    variables = worker_variables(os.environ, config, os.pathsep.join(path))
     sticky = host == "slime" and has_sticky_router()
     arguments = build_arguments(config, model or describe(content), layout, records / "mem_agent.yaml", sticky)
     # A host ignores flags that it does not know, and would train in another way.
@@ -120,21 +118,6 @@ def make_plan(
         raise ConfigError(f"HOST_ROOT={config.host_root!r}: this version of {host} lacks {', '.join(lacks)}; use a "
                           "later one (docs/hosts.md names the tested commits)")
     return Plan(config, layout, variables, arguments)
-
-
-def find_checkout(config: Config) -> tuple[str, Path]:
-    """The name of the host to train in, and its checkout.
-
-    Raises:
-        ConfigError: HOST and HOST_ROOT name none, and none stands around the pack.
-    """
-    try:
-        name, root = find_host(config.host, config.host_root, PACK)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    if root is None:
-        raise ConfigError(f"HOST={config.host}: no checkout of {' or '.join(HOSTS)} is around {PACK}; set HOST_ROOT")
-    return name, root
 
 
 def find_megatron(config: Config) -> Path:
@@ -158,10 +141,6 @@ def find_gpus(config: Config) -> tuple[int, float]:
     if not memory:
         logger.warning("nvidia-smi reports no GPU memory; assuming %d GiB per GPU", ASSUMED_GIB)
     return per_node, memory or ASSUMED_GIB * GIB
-
-
-def has_nvlink() -> bool:
-    return re.search(r"\bNV\d+\b", nvidia_smi("topo", "-m")) is not None
 
 
 def nvidia_smi(*arguments: str) -> str:

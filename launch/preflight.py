@@ -11,20 +11,15 @@ from ..config import Config, ConfigError
 from ..data.document_store import DocumentStore, store_folder
 from ..data.training_file import DataSource, row_slice, without_slice
 from ..hooks.host import check_evaluations, check_tracker, refuse_ignored
-from ..hooks.rewards import check_own_tasks
 from ..hooks.row_checks import row_problems
 from ..system.errors import MemAgentError
 from ..system.plugins import shell_words
 from ..system.server_url import is_loopback
 from .plan import Plan
 
-_REFUSED = {
-    "--partial-rollout": "a multi-turn trajectory cannot be continued",
-    "--group-rm": "rewards are given by trajectory",
-    "--apply-chat-template": "the rendered chat would become the question",
-    "--rollout-top-p": "training needs the log-probs of the whole vocabulary",
-}
-"""Flags of HOST_ARGS under which the pack's hooks would not work."""
+_REFUSED = {"--partial-rollout", "--group-rm", "--apply-chat-template", "--rollout-top-p"}
+"""Flags of HOST_ARGS under which the pack's hooks would not work: a multi-turn trajectory cannot be continued, rewards
+are given by trajectory, a rendered chat would become the question, training needs the whole vocabulary's log-probs."""
 
 
 def find_problems(plan: Plan, *, of_machine: bool = True) -> list[str]:
@@ -46,8 +41,8 @@ def find_problems(plan: Plan, *, of_machine: bool = True) -> list[str]:
 
 def _settings_problems(config: Config) -> Iterator[str]:
     given = {word.partition("=")[0] for word in shell_words("HOST_ARGS", config.host_args)}
-    for flag in sorted(given & _REFUSED.keys()):
-        yield f"HOST_ARGS: {flag} cannot be used: {_REFUSED[flag]}"
+    if refused := sorted(given & _REFUSED):
+        yield f"HOST_ARGS: the pack's hooks do not work with {' '.join(refused)}; leave it out"
     if config.supervised and config.eval_interval:
         yield (f"EVAL_INTERVAL={config.eval_interval}: LOSS=sft runs without engines here; set EVAL_INTERVAL=0, and "
                "evaluate the converted model with run-eval.sh")
@@ -88,7 +83,6 @@ def _check_data(config: Config) -> None:
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
     source = DataSource(without_slice(config.train_data), config.seed)
-    check_own_tasks(source, config)
     rows = len(range(len(source))[row_slice(config.train_data)])
     if rows < config.rollout_batch_size:
         raise ConfigError(f"{config.train_data}: {rows} rows, a rollout takes ROLLOUT_BATCH_SIZE="

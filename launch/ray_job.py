@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..config import Config
 from ..system.cli import python_module, run_stoppable
@@ -34,8 +34,6 @@ _PASSED = ("NCCL_", "GLOO_", "HF_", "WANDB_", "VLLM_", "SGLANG_", "SGL_", "TRANS
 _KEPT_OUT = ("_TOKEN", "_KEY", "HF_CKPT", "TORCH_DIST")
 _STARTS_WITHIN_S, _POLL_S, _STOPS_WITHIN_S, _ATTEMPTS = 600.0, 2.0, 30.0, 60
 
-T = TypeVar("T")
-
 
 def without_proxy(env: Mapping[str, str], *hosts: str) -> dict[str, str]:
     """The variables by which requests to ``hosts`` and to this machine go past the user's proxy."""
@@ -44,7 +42,7 @@ def without_proxy(env: Mapping[str, str], *hosts: str) -> dict[str, str]:
     return {"no_proxy": value, "NO_PROXY": value}
 
 
-def worker_variables(env: Mapping[str, str], config: Config, python_path: str, *, nvlink: bool) -> dict[str, str]:
+def worker_variables(env: Mapping[str, str], config: Config, python_path: str) -> dict[str, str]:
     """Variables for every process of the job. The user's settings of libraries win; the pack's own travel in its YAML;
     keys stay out, as Ray's dashboard shows a job's environment.
     """
@@ -53,7 +51,6 @@ def worker_variables(env: Mapping[str, str], config: Config, python_path: str, *
         "PYTHONPATH": python_path,
         "PYTHONUNBUFFERED": "1",
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
-        "NCCL_NVLS_ENABLE": str(int(nvlink)),
         "TENSORBOARD_DIR": str(Path(config.save_path) / "tensorboard"),
         "MASTER_ADDR": config.master_addr,
         **without_proxy(env, config.master_addr),
@@ -85,20 +82,14 @@ def job_address(config: Config, ports: tuple[int, int] = RAY_PORTS) -> str:
     return config.ray_address or f"http://127.0.0.1:{ports[1]}"
 
 
-def settle_ray_auth() -> None:
-    """Have Ray's clients in this process send a token where a head would ask for one; before Ray is imported.
-
-    A head of Ray 2.60 asks for tokens where the user has one, as every ``ray.init`` makes; a client does not look.
-    """
-    named = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
-    has_token = named or (Path.home() / ".ray" / "auth_token").is_file()
-    os.environ.setdefault("RAY_AUTH_MODE", "token" if has_token else "disabled")
-
-
 @contextmanager
 def cluster(config: Config, ports: tuple[int, int], gpus: int, cpus: int, log: Path) -> Iterator[None]:
     """A Ray cluster for as long as the block lasts. The host waits for machines that have not joined yet."""
-    settle_ray_auth()
+    # A head of Ray 2.60 asks for tokens where the user has one, as every ``ray.init`` makes; a client does not look.
+    # Clients in this process, which has not imported Ray yet, shall send one where a head would ask for it.
+    named = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
+    has_token = named or (Path.home() / ".ray" / "auth_token").is_file()
+    os.environ.setdefault("RAY_AUTH_MODE", "token" if has_token else "disabled")
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):  # Ray's client would prefer these to its argument
         os.environ.pop(name, None)
     if config.ray_address:
@@ -167,7 +158,7 @@ def run_job(
         raise MemAgentError(f"job {job} {status.value}; the end of its log says why: {log}")
 
 
-def _answer(ask: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+def _answer(ask: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What the cluster answers. A busy dashboard drops a connection now and then, and under load the agent of a
     machine, which starts jobs, joins a minute after it.
     """

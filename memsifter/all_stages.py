@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,15 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     given, shared = parser.parse_known_args(argv)
     ranker = Path(given.model).name
     url = os.environ.pop("BASE_URL", "")  # the chat model's; the ranker is served here
-    code = embed.main([*shared, f"--tokenizer={given.model}"])
-    if code == 0:
-        code = rank.main([*shared, f"--model={given.model}", f"--model-name={ranker}"])
+    code = embed.main([*shared, f"--tokenizer={given.model}"]) or rank.main(
+        [*shared, f"--model={given.model}", f"--model-name={ranker}"])
     if code in (0, FINISHED_WITH_FAILURES):
         os.environ["BASE_URL"] = url
         code = max(code, answer.main([*shared, f"--model={given.chat_model}", f"--model-name={given.model_name}",
                                       f"--methods={given.methods or ranker}"]))
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

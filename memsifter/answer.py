@@ -43,7 +43,7 @@ import pyarrow as pa
 from ..agents.records import FailureKind
 from ..checkpoints.hf_model import local_folder, model_positions
 from ..config import Config, ConfigError
-from ..evaluation.jobs import model_hash
+from ..evaluation.questions import model_hash
 from ..hooks.chat_model import ChatClient, ChatFailed, ChatSettings, Reply
 from ..rewards.sessions import answer_of, by_score, completed, load_wording, pack, question_of, render_history
 from ..system.cli import one_line_errors, positive_number
@@ -122,8 +122,6 @@ class AskingWorker:
     adds: pa.Schema
     prepare: Callable[[Row], tuple[str, Row]]
     read: Callable[[Reply, Row], Row]
-    name: str
-    """Of the stage, in the seeds of its rows."""
 
     def __init__(self, settings: ChatSettings, config: Config) -> None:
         self._key, self._client, self.config = settings.key, ChatClient(settings), config
@@ -135,7 +133,7 @@ class AskingWorker:
         try:
             prompt, known = await asyncio.to_thread(self.prepare, row)
             added |= known
-            seed = self.config.seed_for(f"{row.get('question_id')}/{self.name}")
+            seed = self.config.seed_for(f"{row.get('question_id')}/{status}")
             (reply,) = await self._client.replies([{"role": "user", "content": prompt}], seed)
         except ChatFailed as error:
             if error.holds_for_all or error.kind is FailureKind.CONNECTION:
@@ -148,7 +146,6 @@ class AskingWorker:
 
 
 class AnswerWorker(AskingWorker):
-    name = "chat"
     adds = pa.schema([
         ("generated_text", pa.string()), ("predicted_answer", pa.string()),
         ("shown_session_idx", pa.list_(pa.int64())), ("shown_tokens", pa.int64()), ("api_status", pa.string()),
@@ -223,8 +220,6 @@ def ask_all(
         for status, times in statuses.most_common(4):
             print(f"failed: {times} x {one_line(status, 500)}", file=sys.stderr)
         failed += count - answered
-    if failed:
-        print(f"{failed} questions have no reply; run again to ask for them", file=sys.stderr)
     return stages.FINISHED_WITH_FAILURES if failed else 0
 
 

@@ -20,9 +20,9 @@ are to choose from.
 MemSifter averages the best checkpoints by validation at the end of each round, and leaves it to the reader to say
 which those are. Here the score of a checkpoint is the mean over the data sets of what their task is judged by, itself
 a mean over questions (``evaluation.summary``); of equal ones the later is better. Without test questions the newest
-are averaged, and with ``--ckpt-steps`` (CKPT_STEPS) those of these steps, which count from 1.
+are averaged.
 
-Invariants: a step that has ended leaves ``ROUND/steps/NAME.json``, and is not run again while that and its files are
+Invariants: a step that has ended leaves ``ROUND/steps/NAME``, and is not run again while that and its files are
 there; one that was killed is run again, and continues by itself. A folder continues with the settings that it was
 begun with (``WORK/curriculum.json``), except ``--rounds`` and places, or not at all; one run at a time.
 """
@@ -35,19 +35,17 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-
-import orjson
+from typing import NamedTuple
 
 from ..config import Config, ConfigError
 from ..evaluation.results import read_results
-from ..evaluation.summary import main_metric, summarise
-from ..system.cli import one_line_errors, positive_number, python_module, run_main, whole_number
+from ..evaluation.summary import cells_of, summary_of
+from ..system.cli import one_line_errors, positive_number, python_module, whole_number
 from ..system.errors import MemAgentError
-from ..system.files import folder_lock, write_atomically
+from ..system.files import folder_lock
 from .rl_data import PROMPT_TOKENS, DataRecipe, from_variable, read_recipe
 from .stages import FINISHED_WITH_FAILURES, RANKING, keep_settings
 
@@ -66,8 +64,7 @@ _OTHERS = {"AVERAGE", "OUTPUT", "SINGLE_ITER", "VERSION", "BASE_URL", "POCKET_DA
 """Variables that mean one command of several here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A command that is run once, however often it takes until it has ended well."""
 
     round: int
@@ -75,7 +72,7 @@ class Step:
     command: Sequence[str]
     outputs: Sequence[Path]
     """Files and folders that are there once it has ended."""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     check: Callable[[], object] = bool
     """Raises MemAgentError where what was written is not worth keeping as done."""
 
@@ -109,13 +106,8 @@ def steps(given: argparse.Namespace, recipe: DataRecipe, number: int, dry: bool 
     yield Step(number, "convert", ["bash", str(PACK / "convert-to-hf.sh")], [train / "hf"], own)
 
     names = sorted(path.parent.name for path in (train / "hf").glob("iter_*/config.json"))
-    if dry:
-        names = ["iter_*"] * min(2, given.average)
-    if given.ckpt_steps:  # step 20 is iteration 19, for iterations count from 0
-        chosen = [f"iter_{step - 1:07}" for step in given.ckpt_steps]
-        if absent := {*chosen} - {*names} - {*(chosen if dry else ())}:
-            raise MemAgentError(f"--ckpt-steps: round {number} has no {min(absent)}, but {', '.join(names)}")
-    elif recipe.test and (dry or len(names) > given.average):
+    names = ["iter_*"] * min(2, given.average) if dry else names
+    if recipe.test and (dry or len(names) > given.average):
         # A file without a usable row has no test questions.
         tested = [name for name in recipe.test if (data / f"eval_{name}.json").is_file()] or recipe.test
         scores = {}
@@ -126,11 +118,9 @@ def steps(given: argparse.Namespace, recipe: DataRecipe, number: int, dry: bool 
             yield Step(number, f"validate-{name}", ["bash", str(PACK / "run-eval.sh")], [found / "run.json"],
                        own, partial(score_of, found))
             scores[name] = 0.0 if dry else score_of(found)
-        best = sorted(names, key=lambda name: (scores[name], name))[-given.average :]
-        chosen = sorted(best)
+        chosen = sorted(sorted(names, key=lambda name: (scores[name], name))[-given.average :])
         if not dry:
             print("".join(f"round {number}: {name} {score:.4f}\n" for name, score in scores.items()), end="")
-            write_atomically(folder / "scores.json", orjson.dumps(scores, option=orjson.OPT_INDENT_2))
     else:
         chosen = names[-given.average :]
     inputs = [str(train / "hf" / name) for name in chosen]
@@ -151,21 +141,19 @@ def steps(given: argparse.Namespace, recipe: DataRecipe, number: int, dry: bool 
 
 def score_of(results: Path) -> float:
     """The mean over data sets, from 0 to 1. Raises MemAgentError: the checkpoint has no score."""
-    (found,) = read_results([results])
     scores = []
-    for cell in found.cells:
-        summary = summarise("", cell)
-        metric = main_metric(summary.scores)
-        if metric is None or summary.missing or summary.failed == summary.rows:
-            raise MemAgentError(f"{results}: no score of {cell.name}, {summary.failed} answers failed and "
-                                f"{summary.missing} are missing; the same command asks again")
-        scores.append(summary.scores[metric].mean / 100)
+    for _, file, lines, score in cells_of(summary_of(read_results([results]))):
+        failed, missing = lines["failed"].mean, lines["missing"].mean
+        if not score or missing or failed == lines["rows"].mean:
+            raise MemAgentError(f"{results}: no score of {file}, {failed:.0f} answers failed and {missing:.0f} are "
+                                "missing; the same command asks again")
+        scores.append(score.mean / 100)
     return fmean(scores)
 
 
 def run_step(step: Step, folder: Path) -> None:
     """Run it unless it has ended before. Raises MemAgentError."""
-    note = folder / "steps" / f"{step.name}.json"
+    note = folder / "steps" / step.name
     if note.is_file() and all(path.exists() for path in step.outputs):
         print(f"round {step.round}: {step.name} is done", flush=True)
         return
@@ -173,11 +161,9 @@ def run_step(step: Step, folder: Path) -> None:
     code = run_command(step)
     if code not in (0, FINISHED_WITH_FAILURES):
         raise MemAgentError(f"round {step.round}: {step.name} ended with code {code}; the same command goes on there")
-    if absent := [path for path in step.outputs if not path.exists()]:
-        raise MemAgentError(f"round {step.round}: {step.name} has not written {absent[0]}")
     step.check()
     note.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(note, orjson.dumps({"outputs": list(map(str, step.outputs))}, option=orjson.OPT_INDENT_2))
+    note.touch()
 
 
 def run_command(step: Step) -> int:
@@ -205,8 +191,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--rankings", type=Path, metavar="DIR", help="what the first round is chosen by (chance)")
     add("--rounds", type=positive_number, default=3, metavar="N", help="in all (3)")
     add("--average", type=positive_number, default=3, metavar="K", help="best checkpoints of a round (3)")
-    add("--ckpt-steps", type=lambda text: sorted({*map(positive_number, text.split())}),
-        default=variable("CKPT_STEPS", ""), help="'20 30 40': average these, validate none")
     add("--warm-up", type=whole_number, default=1, metavar="N", help="rounds trained by the ranking alone (1)")
     add("--reward", default="answer_utility", help="of the others (answer_utility)")
     add("--prompts", default="", metavar="YAML", help="another wording of the ranking prompts")
@@ -215,7 +199,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given, config = parser.parse_args(argv), Config.from_env()
     if 0 < config.keep_checkpoints < given.average:
         raise ConfigError(f"KEEP_CHECKPOINTS={config.keep_checkpoints}: {given.average} are averaged; keep as many")
-    recipe, start = read_recipe(given.data_recipe), Path(os.path.expanduser(given.model))
+    recipe, start = read_recipe(given.data_recipe), Path(given.model).expanduser()
     given.work, given.output_dir = given.work.absolute(), given.output_dir.absolute()
     given.model = str(start.absolute()) if start.is_dir() else given.model
     given.prompt_tokens = min(config.mem_max_question, PROMPT_TOKENS)
@@ -234,7 +218,3 @@ def main(argv: Sequence[str] | None = None) -> int:
                 run_step(step, given.work / f"round_{number}")
     print(f"{given.work}/round_{given.rounds}/model: the model of round {given.rounds}")
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -21,13 +21,11 @@ and of how much of a text it reads, so two models can share a folder, and are ne
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import sqlite3
 import sys
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -42,10 +40,6 @@ from ..system.cli import one_line_errors, positive_number
 from . import stages
 from .stages import EMBED, OK, SOURCE, Row, Stage, StageParser
 
-ADDS = pa.schema([
-    ("similarities", pa.list_(pa.float32())), ("session_tokens", pa.list_(pa.int64())),
-    ("embedding_fingerprint", pa.string()), ("embed_status", pa.string()),
-])
 VARIABLE = "EMBEDDING_MODEL_NAME"
 
 
@@ -56,42 +50,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.option("embed_store_path", "data/embedding_store", "vectors, by data set and model")
     parser.add_argument("--embedding-model-path", default="", help="its sentence-transformers folder, else by name")
     parser.add_argument("--tokenizer", help="folder or id of the one that session_tokens are by: the ranker's")
-    parser.add_argument("--batch-size", type=positive_number, default=32, help="texts that are embedded at once (32)")
     parser.add_argument("--max-seq-len", type=positive_number, default=512, help="tokens read of a text (512)")
     parser.add_argument("--gpus", type=float, default=0.0, help="GPUs of each worker (0)")
     given = parser.parsed(argv)
     sources = stages.find_files(given, Path(given.data_dir), SOURCE)
     name, path = given.embedding_model_name, given.embedding_model_path
-    encoder = make_encoder(name, VARIABLE, path=path, batch=given.batch_size, length=given.max_seq_len,
+    encoder = make_encoder(name, VARIABLE, path=path, length=given.max_seq_len,
                            device=None if given.gpus else "cpu")
     tokenizer = given.tokenizer or str(encoder_folder(path or name, VARIABLE))
+    settings = {"model": encoder.name, "weights": encoder.fingerprint,
+                "tokenizer": TokenCounter(tokenizer).fingerprint}
+    threads = max(1, (os.cpu_count() or 1) // given.workers)
+    resources = {"num_gpus": given.gpus} if given.gpus else {"num_cpus": threads}
     for data, source in sources.items():
         store = Path(given.embed_store_path, data.partition("/")[0])
-        output = stages.stage_file(given.output_dir, data, EMBED, name)
-        statuses, new = embed_file(encoder, tokenizer, store, source, output, given)
-        print(f"{data}: {new} texts embedded, others were in {store}; {statuses.total()} questions, "
+        output, vectors = stages.stage_file(given.output_dir, data, EMBED, name), VectorStore(store, encoder)
+        stage, before = Stage(source, output, EmbedWorker.adds, settings, given.limit, resources), len(vectors)
+        statuses = stage.run(partial(EmbedWorker, encoder, tokenizer, store), given, given.workers)
+        print(f"{data}: {len(vectors) - before} texts embedded, others were in {store}; {statuses.total()} questions, "
               f"{statuses.total() - statuses[OK]} bad rows -> {output}", flush=True)
     return 0
 
 
-def embed_file(
-    encoder: Encoder, tokenizer: str, store: Path, source: Path, output: Path, given: argparse.Namespace
-) -> tuple[Counter[str], int]:
-    """Write ``output``, with vectors kept in ``store``; the statuses of its rows, and how many texts were embedded.
-
-    ``given``: ``ray``, ``workers``, ``gpus`` and ``limit``. Raises MemAgentError.
-    """
-    vectors = VectorStore(store, encoder)
-    before, threads = len(vectors), max(1, (os.cpu_count() or 1) // given.workers)
-    resources = {"num_gpus": given.gpus} if given.gpus else {"num_cpus": threads}
-    settings = {"model": encoder.name, "weights": encoder.fingerprint,
-                "tokenizer": TokenCounter(tokenizer).fingerprint}
-    stage = Stage(source, output, ADDS, settings, given.limit, resources)
-    return stage.run(partial(EmbedWorker, encoder, tokenizer, store), given, given.workers), len(vectors) - before
-
-
 class EmbedWorker:
     """In each worker process of Ray: one row after the other."""
+
+    adds = pa.schema([
+        ("similarities", pa.list_(pa.float32())), ("session_tokens", pa.list_(pa.int64())),
+        ("embedding_fingerprint", pa.string()), ("embed_status", pa.string()),
+    ])
 
     def __init__(self, encoder: Encoder, tokenizer: str, store: Path) -> None:
         self._vectors, self._tokens = VectorStore(store, encoder), TokenCounter(tokenizer)
@@ -129,20 +116,13 @@ class VectorStore:
     def __len__(self) -> int:
         return int(self._base.execute("SELECT COUNT(*) FROM vectors").fetchone()[0])
 
-    def missing(self, texts: Iterable[str]) -> list[str]:
-        """Those of ``texts`` that have no vector, each once."""
-        return [text for text in dict.fromkeys(texts) if not self._value(text)]
-
-    def add(self, texts: Sequence[str], vectors: Vectors) -> None:
-        """[texts, width]; they are on disk when this returns, and what is there already stays."""
-        rows = zip(map(_key, texts), map(bytes, vectors.astype("float32")), strict=True)
-        with self._base:
-            self._base.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
-
     def values(self, texts: Sequence[str]) -> Vectors:
-        """[texts, width]; what is missing is computed."""
-        if missing := self.missing(texts):
-            self.add(missing, self._encoder.encode(missing))
+        """[texts, width]; what is missing is computed, each text once, and on disk when this returns."""
+        if missing := [text for text in dict.fromkeys(texts) if not self._value(text)]:
+            vectors = self._encoder.encode(missing).astype("float32")
+            rows = zip(map(_key, missing), map(bytes, vectors), strict=True)
+            with self._base:
+                self._base.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
         return np.stack([np.frombuffer(self._value(text), "float32") for text in texts])
 
     def _value(self, text: str) -> bytes:

@@ -28,11 +28,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from ..agents import longest_turn
-from ..agents.vocabulary import Vocabulary
-from ..checkpoints.hf_model import load_vocabulary, local_folder, model_positions, model_settings
+from ..checkpoints.hf_model import load_vocabulary, local_folder, model_positions, model_settings, with_engine_length
 from ..config import Config, ConfigError
 from ..evaluation.endpoint import frame_of
-from ..evaluation.jobs import model_hash
+from ..evaluation.questions import model_hash
 from ..hooks.chat_model import ChatSettings, Reply
 from ..rewards import sessions
 from ..rollout_client import RETRIES, TIMEOUT_S
@@ -45,8 +44,6 @@ _DEFAULTS = {"MEM_MAX_QUESTION": 131072, "MEM_MAX_FINAL": 16384, "MEM_CONCURRENC
 """As published: 128k of prompt, 16k of reply (MemSifter, ``ray_vllm_infer.py``)."""
 _SHARED = ("mem_max_question", "mem_max_final", "mem_thinking", "eval_temperature", "eval_top_p", "seed")
 """Settings that two runs have in common where their rows belong together."""
-_STEP = 64
-"""What an engine's context is rounded up to."""
 
 
 @one_line_errors("the same command continues")
@@ -58,7 +55,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompts", default="", help="YAML file with another wording, as rewards/wording.yaml")
     given = parser.parsed(argv)
     wording = sessions.load_wording(given.prompts)
-    stages.stage_config(_DEFAULTS)  # bad settings end it before a model is downloaded
     model = local_folder(given.model, "--model")
     ranker = given.model_name or model.resolve().name
     sources = stages.find_files(given, Path(given.output_dir, given.embedding_model_name), EMBED)
@@ -70,12 +66,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     served = next(iter(listed)) if len(listed) == 1 else ranker
     vocabulary = load_vocabulary(model, config.trust_remote_code)
     most = listed.get(served) or config.engine_max_len or model_positions(model)
-    config = settled(config, vocabulary, most)
+    around = longest_turn(config.replace(mem_max_question=1), vocabulary) - 1
+    room = min(config.mem_max_question, most - around) if most else config.mem_max_question
+    if room <= 0:
+        raise ConfigError(f"MEM_MAX_FINAL={config.mem_max_final} leaves nothing of {most} tokens for a prompt; lower "
+                          "it, or raise ENGINE_MAX_LEN")
+    config = config.replace(mem_max_question=room)
+    config = config if config.base_url else with_engine_length(config, model, vocabulary)
     settings = {"model": model_hash(model), "rank_top_k": given.rank_top_k, "wording": wording.digest,
                 **{name: getattr(config, name) for name in _SHARED}}
-    outputs = [stages.stage_file(given.output_dir, data, RANKING, ranker) for data in sources]
-    files = [Stage(source, output, RankWorker.adds, settings, given.limit)
-             for source, output in zip(sources.values(), outputs, strict=True)]
+    files = [Stage(source, stages.stage_file(given.output_dir, data, RANKING, ranker), RankWorker.adds, settings,
+                   given.limit) for data, source in sources.items()]
     with endpoint(config, model, served, Path(given.output_dir, ranker), files) as server:
         thinking = config.mem_thinking if "enable_thinking" in str(vocabulary.tokenizer.chat_template) else None
         chat = ChatSettings(**server, timeout_s=TIMEOUT_S, retries=RETRIES, concurrency=config.mem_concurrency,
@@ -86,7 +87,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class RankWorker(AskingWorker):
-    name = "rank"
     adds = pa.schema([
         ("generated_text", pa.string()), ("prefiltered_session_idx", pa.list_(pa.int64())),
         ("haystack_session_gen_rankings", pa.list_(pa.int64())), ("ranking_error", pa.string()),
@@ -94,7 +94,7 @@ class RankWorker(AskingWorker):
     ])
 
     def __init__(self, settings: ChatSettings, config: Config, model: Path, top_k: int = 0, prompts: str = "") -> None:
-        """``config`` is ``settled``; ``top_k`` 0 shows all sessions that fit."""
+        """A prompt has MEM_MAX_QUESTION tokens; ``top_k`` 0 shows all sessions that fit."""
         super().__init__(settings, config)
         vocabulary = load_vocabulary(model, config.trust_remote_code)
         wording, self._top_k = sessions.load_wording(prompts), top_k
@@ -124,19 +124,6 @@ class RankWorker(AskingWorker):
             error = f"cut at {self.config.mem_max_final} tokens: {bad}" if reply.cut else str(bad)
         named = [shown[number] for number in sessions.lenient_ranking(said, len(shown))]
         return {"haystack_session_gen_rankings": named, "ranking_error": error}
-
-
-def settled(config: Config, vocabulary: Vocabulary, most: int) -> Config:
-    """The config of a single message and its reply within ``most`` tokens, 0 for any number: MEM_MAX_QUESTION as large
-    as fits, and ENGINE_MAX_LEN for it. Raises ConfigError where no prompt fits beside a reply.
-    """
-    around = longest_turn(config.replace(mem_max_question=1), vocabulary) - 1
-    question = min(config.mem_max_question, most - around) if most else config.mem_max_question
-    if question <= 0:
-        raise ConfigError(f"MEM_MAX_FINAL={config.mem_max_final} leaves nothing of {most} tokens for a prompt; lower "
-                          "it, or raise ENGINE_MAX_LEN")
-    needed = -(-(question + around) // _STEP) * _STEP
-    return config.replace(mem_max_question=question, engine_max_len=min(needed, most) if most else needed)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -84,19 +83,17 @@ from ..data.rows import BATCH_ROWS
 from ..rewards import sessions
 from ..rewards.ranking import anchor_score
 from ..rewards.sessions import BadRow, HistoryQuestion, NoRoom, RankingPrompts
-from ..system.cli import one_line_errors, positive_number, run_main, whole_number
+from ..system.cli import one_line_errors, positive_number, whole_number
 from ..system.errors import MemAgentError, reason_of
 from ..system.files import scratch_folder
 from .stages import EMBED, RANKING, Row, read_rows
 
 SUMMARY = "prepared.json"
-TASK = "rank_sessions"
 PROMPT_TOKENS = 130 * 1024
 """Of a whole prompt, as published."""
 ROWS_PER_FILE = 2000
 ANCHOR = 0.2
 BY_RANKING, BY_CHANCE = "by the last ranking", "at random"
-_GOLD_TOO_LARGE = "gold sessions exceed the budget"
 _TEXTS, _NUMBERS = pa.list_(pa.string()), pa.list_(pa.int32())
 SCHEMA = pa.schema([
     ("prompt", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
@@ -169,8 +166,8 @@ def find_parts(recipe: DataRecipe, folders: Sequence[Path]) -> Iterator[Part]:
             yield Part(dataset, split, wanted, BY_RANKING if by_ranking else BY_CHANCE, path)
 
 
-def usable_rows(part: Part, prompts: RankingPrompts, tested: set[object], seed: int) -> list[int]:
-    """The numbers of the rows that can be taken, first those to take first.
+def usable_rows(part: Part, tested: set[object], seed: int) -> list[int]:
+    """The numbers of the rows that can be taken if their prompts have room, first those to take first.
 
     ``tested`` has every test question, taken or not, by data set and id and by text.
     """
@@ -184,20 +181,19 @@ def usable_rows(part: Part, prompts: RankingPrompts, tested: set[object], seed: 
             part.left_out["bad row"] += 1
             continue
         keys = {(part.dataset, asked.id), " ".join(asked.question.casefold().split())}
-        gold, sizes = asked.gold_positions, prompts.sizes(asked)
         reasons = {
             "id repeated": asked.id in seen, "in a test file": part.split == "train" and tested & keys,
-            "no sessions": not asked.sessions, "no gold session": not gold,
-            _GOLD_TOO_LARGE: sum(sizes[position] for position in gold) > prompts.room(asked),
+            "no sessions": not asked.sessions, "no gold session": not asked.gold,
             "no similarities": len(row.get("similarities") or ()) != len(asked.sessions),
         }
         seen.add(asked.id)
         tested |= keys if part.split == "test" else set()
         if reason := next((reason for reason, holds in reasons.items() if holds), ""):
             part.left_out[reason] += 1
-            continue
-        first = -priority(asked, row) if part.sampling == BY_RANKING else 0.0
-        found.append((first, hashlib.sha256(f"{seed}/{part.dataset}/{asked.id}".encode()).hexdigest(), number))
+        else:
+            first = -priority(asked, row) if part.sampling == BY_RANKING else 0.0
+            chance = hashlib.sha256(f"{seed}/{part.dataset}/{asked.id}".encode()).hexdigest()
+            found.append((first, chance, number))
     return [number for _, _, number in sorted(found)]
 
 
@@ -210,8 +206,8 @@ def priority(asked: HistoryQuestion, row: Row) -> float:
 def made_rows(part: Part, order: Sequence[int], prompts: RankingPrompts) -> Iterator[tuple[Row, str]]:
     """The rows and documents that are wanted, the first of ``order``, in the file's order.
 
-    One whose whole prompt, counted at last, leaves no room for its gold is left out, and counted so; the next of
-    ``order`` takes its place, for which the file is read once more.
+    One whose prompt has no room for its gold is left out, and counted so; the next of ``order`` takes its place, for
+    which the file is read once more.
     """
     waiting = iter(order)
     while numbers := {*islice(waiting, part.wanted - part.chosen)}:
@@ -220,7 +216,7 @@ def made_rows(part: Part, order: Sequence[int], prompts: RankingPrompts) -> Iter
                 try:
                     made = rank_row(part.dataset, sessions.question_of(row, str(part.path), number), row, prompts)
                 except NoRoom:
-                    part.left_out[_GOLD_TOO_LARGE] += 1
+                    part.left_out["gold sessions exceed the budget"] += 1
                 else:
                     part.chosen += 1
                     yield made
@@ -240,7 +236,7 @@ def rank_row(dataset: str, asked: HistoryQuestion, row: Row, prompts: RankingPro
     history = orjson.dumps({"sessions": sessions.talks_of(told), "ids": [session.id for session in told],
                             "dates": [session.date for session in told]})
     metadata = {
-        "task": TASK, "id": f"{dataset}/{asked.id}", "dataset": dataset, "shown": len(shown),
+        "task": "rank_sessions", "id": f"{dataset}/{asked.id}", "dataset": dataset, "shown": len(shown),
         "gold": [number for number, position in enumerate(shown) if position in gold],
         "question": asked.question, "question_date": asked.date, "language": asked.language.value,
         "answers": list(asked.answers), "options": list(asked.options),
@@ -256,7 +252,7 @@ def write_files(manifest: Manifest, source: Row, parts: Sequence[Part], prompts:
     with scratch_folder(".rows-", manifest.folder) as scratch, DocumentWriter(manifest.folder / SHARED_STORE) as store:
         with pa.ipc.new_stream(scratch / "rows.arrow", SCHEMA) as spool:
             for part in parts:
-                for row, history in made_rows(part, usable_rows(part, prompts, tested, seed), prompts):
+                for row, history in made_rows(part, usable_rows(part, tested, seed), prompts):
                     row["metadata"]["history_id"] = store.add(history)
                     spool.write_table(pa.Table.from_pylist([row], SCHEMA))
         rows, lines = Dataset.from_file(str(scratch / "rows.arrow")), [part.line() for part in parts]
@@ -267,26 +263,16 @@ def write_files(manifest: Manifest, source: Row, parts: Sequence[Part], prompts:
                 tests += part.chosen
         if len(rows) == tests:
             raise MemAgentError("no row to train; " + "; ".join(lines))
-        shards = shards_of(rows.select(range(tests, len(rows))), seed)
-        files |= {f"train_{number}.parquet": shard for number, shard in enumerate(shards)}
+        train, shards = rows.select(range(tests, len(rows))).shuffle(seed), -(-(len(rows) - tests) // ROWS_PER_FILE)
+        files |= {f"train_{number}.parquet": train.shard(shards, number, contiguous=True) for number in range(shards)}
         files |= {"test.parquet": rows.select(range(tests))} if tests else {}
         for name, content in files.items():
             with manifest.draft(name, source) as out:
                 (write_rows if name.endswith(".parquet") else write_evaluation)(content, out)
     counts = [{name: value for name, value in vars(part).items() if name != "path"} for part in parts]
-    summary = {"train": len(rows) - tests, "test": tests, "shards": len(shards), "files": sorted(files),
-               "lines": lines, "datasets": counts}
+    summary = {"train": len(train), "test": tests, "shards": shards, "lines": lines, "datasets": counts}
     with manifest.draft(SUMMARY, source) as out:
         out.write(orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-
-
-def shards_of(rows: Dataset, seed: int) -> list[Dataset]:
-    """As few as there can be of at most ROWS_PER_FILE rows, of nearly equal sizes, in an order of ``seed``."""
-    order = list(range(len(rows)))
-    random.Random(f"{seed}/shards").shuffle(order)
-    count = -(-len(rows) // ROWS_PER_FILE)
-    bounds = [len(rows) * shard // count for shard in range(count + 1)]
-    return [rows.select(order[bounds[shard]:bounds[shard + 1]]) for shard in range(count)]
 
 
 def write_rows(rows: Dataset, file: BinaryIO) -> None:
@@ -304,7 +290,7 @@ def write_evaluation(rows: Dataset, file: BinaryIO) -> None:
     for row in rows:
         own = {name: value for name, value in row["metadata"].items() if name not in ("task", "id", "history_id")}
         entries.append(orjson.dumps({
-            "index": row["metadata"]["id"], "task": TASK, "input": row["prompt"][0]["content"],
+            "index": row["metadata"]["id"], "task": "rank_sessions", "input": row["prompt"][0]["content"],
             "answers": [",".join(map(str, own["gold"]))], "metadata": own}))
     file.write(b"[\n" + b",\n".join(entries) + b"\n]\n")
 
@@ -329,8 +315,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     disable_progress_bars()
     recipe, wording = read_recipe(given.recipe), sessions.load_wording(given.prompts)
     parts = list(find_parts(recipe, given.data_dirs))
-    local = Path(given.tokenizer)
-    folder = local if local.is_dir() else local_folder(given.tokenizer, "--tokenizer", weights=False)
+    folder = local_folder(given.tokenizer, "--tokenizer", weights=False)
     source = {  # what decides every byte of the files
         "kind": "rl_train_data", "recipe": recipe.model_dump(), "seed": given.seed,
         "prompt_tokens": given.max_prompt_tokens, "tokenizer": tokenizer_hash(folder), "wording": wording.digest,
@@ -351,7 +336,3 @@ def from_variable(*names: str) -> dict[str, Any]:
     """Of a required option: the first of these variables that is set stands in for it."""
     default = next((os.environ[name] for name in names if os.environ.get(name)), None)
     return {"default": default, "required": default is None}
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -45,11 +45,10 @@ from tqdm import tqdm
 
 from ..config import Config
 from ..rewards.sessions import BadRow, HistoryQuestion
-from ..system.cli import log_to_terminal, positive_number, stop_on_signals
+from ..system.cli import log_to_terminal, positive_number, stop_on_signals, use_recipe
 from ..system.concurrency import gather_or_cancel
 from ..system.errors import ConfigError, MemAgentError, reason_of
 from ..system.files import append_whole, folder_lock, replacing, write_atomically
-from ..system.recipe import use_recipe
 
 Row = dict[str, Any]
 Work = Callable[[Row], Awaitable[Row]]
@@ -157,8 +156,7 @@ def of_sessions(row: Mapping[str, Any], name: str, asked: HistoryQuestion) -> li
     """A column of stage 1 with a value for each session. Raises BadRow."""
     values = list(row.get(name) or [])
     if len(values) != len(asked.sessions):
-        raise BadRow(f"question {asked.id}: {len(values)} {name} for {len(asked.sessions)} sessions; mem-agent "
-                     "session-embedding writes them")
+        raise BadRow(f"question {asked.id}: {len(values)} {name} for {len(asked.sessions)} sessions")
     return values
 
 
@@ -216,8 +214,8 @@ class Stage:
         """
         with folder_lock(self.parts, busy="another run writes it; wait for it to end"):
             if left := {key for key, status in self.statuses().items() if status != OK}:
+                worker, each = (make, left, self.parts), concurrency // given.workers
                 with tqdm(total=len(left), desc=self.output.stem, unit="row", disable=None) as progress:
-                    worker, each = (make, left, self.parts), concurrency // given.workers
                     for finished in ask(self.source, worker, given, each, self.resources):
                         progress.update(finished)
             self._write()

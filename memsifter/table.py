@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -51,7 +51,7 @@ from ..evaluation.statistics import CONFIDENCE, RESAMPLES, Estimate, interval
 from ..rewards.ranking import ndcg_at, recall_at, reciprocal_rank
 from ..rewards.sessions import HistoryQuestion, answers_of, by_score, completed, embedded_text, question_of
 from ..rewards.text_f1 import answer_em, answer_f1, choice_score
-from ..system.cli import one_line_errors, run_main
+from ..system.cli import one_line_errors
 from ..system.errors import MemAgentError
 from ..system.files import write_atomically
 from ..system.text import markdown_table
@@ -112,7 +112,7 @@ def read_scores(path: Path) -> SifterScores:
 
 
 # --- one question ----------------------------------------------------------------------------------------------------
-# Shares, 1 at best, by name, of what can be said; ``failed`` and SHOWN among them.
+# Shares, 1 at best, by name, of what can be said, else None; ``failed`` and SHOWN among them.
 
 
 def by_order(row: Row, order: Sequence[int]) -> dict[str, float]:
@@ -124,12 +124,8 @@ def by_order(row: Row, order: Sequence[int]) -> dict[str, float]:
     return {"failed": 0.0, **found, "MRR@10": reciprocal_rank(order, gold, 10)}
 
 
-def by_similarity(row: Row) -> dict[str, float]:
-    return by_order(row, by_score(row["similarities"]))
-
-
 def by_words(row: Row) -> dict[str, float]:
-    return by_order(row, bm25_order(question_of(row, "BM25")))
+    return by_order(row, bm25_order(question_of(row, BM25)))
 
 
 def by_model(row: Row) -> dict[str, float]:
@@ -143,16 +139,14 @@ def by_model(row: Row) -> dict[str, float]:
     return scores
 
 
-def by_answer(row: Row) -> dict[str, float]:
+def by_answer(row: Row) -> dict[str, Any]:
     """Of a row of stage 3. A failed answer is worth 0, as everywhere in this pack."""
-    answered, answers = row["api_status"] == OK, answers_of(row)
+    answered, answers, scores = row["api_status"] == OK, answers_of(row), dict[str, Any]()
     said = row["predicted_answer"] if answered else None
-    scores = {SHOWN: float(row["shown_tokens"])} if answered else {}
     if answers:
-        scores |= {"F1": answer_f1(said, answers), "EM": answer_em(said, answers)}
-        chosen = choice_score(said, answers, row.get("all_options") or ())
-        scores |= {} if chosen is None else {"right option": chosen}
-    return {"failed": float(not answered), **scores}
+        scores = {"F1": answer_f1(said, answers), "EM": answer_em(said, answers),
+                  "right option": choice_score(said, answers, row.get("all_options") or ())}
+    return {"failed": float(not answered), SHOWN: row["shown_tokens"] if answered else None, **scores}
 
 
 def gold_positions(row: Row) -> list[int]:
@@ -178,24 +172,21 @@ class Run(NamedTuple):
     data: str
     method: str
     path: Path
-    score: Callable[[Row], dict[str, float]]
+    score: Callable[[Row], dict[str, Any]]
     model: str = ""
 
 
 def find_runs(results: Path) -> list[Run]:
     """Of all files below a folder, by data set: embedding models, BM25, rankers, then answers by chat model."""
-    embedded = [Run(RETRIEVAL, *file, by_similarity) for file in stage_files(results, EMBED)]
+    embedded = [Run(RETRIEVAL, *file, lambda row: by_order(row, by_score(row["similarities"])))
+                for file in stage_files(results, EMBED)]
     ranked = [Run(RETRIEVAL, *file, by_model) for file in stage_files(results, RANKING)]
     first = {run.data: run for run in reversed(embedded + ranked)}.values()
     words = [run._replace(method=BM25, score=by_words) for run in first]
-    methods, answers = {run.method for run in embedded + ranked}, []
-    for data, name, path in stage_files(results, CHAT):  # gpt-x/BAAI/bge-m3: the longest name, or one folder
-        folders = name.split("/")
-        ends = ["/".join(folders[start:]) for start in range(1, len(folders))]
-        method = next((end for end in ends if end in methods), folders[-1])
+    methods, answers = sorted({run.method for run in embedded + ranked}, key=len, reverse=True), []
+    for data, name, path in stage_files(results, CHAT):  # gpt-x/BAAI/bge-m3: the longest method, or one folder
+        method = next((each for each in methods if name.endswith(f"/{each}")), name.rpartition("/")[2])
         answers.append(Run(ANSWERS, data, method, path, by_answer, name.removesuffix(f"/{method}")))
-    similar = {run.method for run in embedded}
-    answers.sort(key=lambda run: (run.model, run.method not in similar))
     return sorted([*embedded, *words, *ranked, *answers], key=lambda run: run.data)
 
 
@@ -248,12 +239,10 @@ def line_of(run: Run, histories: Mapping[str, str]) -> Line:
 def estimate(values: pd.Series, histories: pd.Series, percent: bool) -> Estimate:
     """Mean and 95% interval of values by question, some of which may be NaN."""
     values, full = values.dropna(), 100.0 if percent else None
-    histories = histories[values.index]
-    if not FEWEST_HISTORIES <= histories.nunique() < len(histories):
-        return interval(values, full=full)
-    groups = values.groupby(histories)
+    groups, mean = values.groupby(histories[values.index]), float(values.mean())
     sums, counts = groups.sum().to_numpy(), groups.size().to_numpy()
-    mean = float(values.mean())
+    if not FEWEST_HISTORIES <= len(sums) < len(values):
+        return interval(values, full=full)
     if percent and mean in (0.0, 100.0):  # no draw differs from another
         bound = interval([mean] * len(sums), full=full)
         return Estimate(mean, bound.low, bound.high, len(values))
@@ -273,12 +262,11 @@ def notes_of(lines: Sequence[Line], histories: Mapping[str, Mapping[str, str]]) 
             yield f"{where}: no question could be scored; it has no gold sessions or no answers."
     for data, of_questions in histories.items():
         questions, count = len(of_questions), len({*of_questions.values()})
-        told = f"{data}: {questions} questions about {count} histories"
-        if count < min(FEWEST_HISTORIES, questions):
-            yield (f"{told}, fewer than {FEWEST_HISTORIES}: intervals are over questions; they hold for these "
-                   "histories alone, and others may differ by more.")
-        elif count < questions:
-            yield f"{told}: intervals are over histories."
+        over = "histories"
+        if count < FEWEST_HISTORIES:
+            over = f"questions, as histories are fewer than {FEWEST_HISTORIES}; others may differ by more"
+        if count < questions:
+            yield f"{data}: {questions} questions about {count} histories: intervals are over {over}."
 
 
 # --- Markdown --------------------------------------------------------------------------------------------------------
@@ -286,10 +274,9 @@ def notes_of(lines: Sequence[Line], histories: Mapping[str, Mapping[str, str]]) 
 
 def markdown(scores: SifterScores) -> str:
     """One table for each measure, and the notes."""
-    parts = []
-    for measure, title in TITLES.items():
-        if lines := [line for line in scores.lines if line.measure == measure]:
-            parts.append(f"### {title}\n\n{markdown_table(*table_of(lines), WORDS)}\n")
+    measures = {measure: [line for line in scores.lines if line.measure == measure] for measure in TITLES}
+    parts = [f"### {TITLES[measure]}\n\n{markdown_table(*table_of(lines), WORDS)}\n"
+             for measure, lines in measures.items() if lines]
     return "\n".join([*parts, *(f"- {note}" for note in scores.notes), ""])
 
 
@@ -302,8 +289,8 @@ def table_of(lines: Sequence[Line]) -> tuple[tuple[str, ...], list[tuple[str, ..
         for name in SCORES[line.measure]:
             score = line.scores.get(name)
             row[name] = f"{score.mean:.1f} [{score.low:.1f}, {score.high:.1f}]" if score else ""
-        if SHOWN in line.scores:
-            row[SHOWN] = f"{line.scores[SHOWN].mean:,.0f}"
+        if shown := line.scores.get(SHOWN):
+            row[SHOWN] = f"{shown.mean:,.0f}"
         rows.append(row)
     header = tuple(name for name in rows[0] if any(row[name] for row in rows))
     return header, [tuple(row[name] or "–" for name in header) for row in rows]
@@ -316,10 +303,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     scores = sifter_scores(given.results)
     write_scores(given.results / FILE, scores)
-    print(markdown(scores))
-    print(given.results / FILE)
+    print(f"{markdown(scores)}\n{given.results / FILE}")
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

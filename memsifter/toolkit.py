@@ -17,8 +17,7 @@ What models are shown is what they were shown in training and are shown by the s
 Sessions count as having happened in the order in which they were added.
 
 One process has a folder open at a time. Its threads may share a Sifter. Methods without ``async`` in their name wait;
-inside an event loop take the others. Models are asked from a loop of the Sifter's own, whose connections ``close``
-ends.
+inside an event loop take the others, whose connections end with that loop.
 """
 
 from __future__ import annotations
@@ -27,13 +26,10 @@ import asyncio
 import hashlib
 import logging
 import sqlite3
-import threading
 from collections.abc import Coroutine, Iterable, Mapping
-from concurrent.futures import Future
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import orjson
 
@@ -41,7 +37,7 @@ from ..config import ConfigError
 from ..hooks.chat_model import ChatClient, ChatFailed, ChatSettings
 from ..rewards import sessions as history
 from ..rewards.intrinsic.encoder import encoder_folder, make_encoder
-from ..rewards.sessions import HistoryQuestion, Language, NoRoom, RankingPrompts, Session, Turn
+from ..rewards.sessions import HistoryQuestion, NoRoom, RankingPrompts, Session, Turn
 from ..system.files import folder_lock
 from .embed import TokenCounter, VectorStore
 
@@ -55,8 +51,7 @@ class Model(Protocol):
     async def ask(self, messages: list[dict[str, str]], seed: int | None = None) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(NamedTuple):
     id: str
     session: Session
     score: float
@@ -65,8 +60,7 @@ class Ranked:
     """What did: the ranker, or, where there is none, or it failed or did not name the session, the score."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     text: str
     reply: str
     """All that the model said."""
@@ -77,19 +71,18 @@ class Answer:
     """Of the sessions shown."""
 
 
-class Sifter:
+class Sifter(AbstractContextManager["Sifter"]):
     def __init__(
         self, folder: str | Path, *, embedding_model: str = "bge-m3", embedding_model_path: str = "",
         ranker: ChatSettings | Model | None = None, chat: ChatSettings | Model | None = None,
-        language: Language | str | None = None, rank_tokens: int = 120_000, input_tokens: int = 8192,
-        tokenizer: str = "", prompts: str = "", device: str | None = None,
+        rank_tokens: int = 120_000, input_tokens: int = 8192, tokenizer: str = "", prompts: str = "",
+        device: str | None = None,
     ) -> None:
         """
         Args:
             embedding_model: by name, hub id or ``hashing``; its weights at ``embedding_model_path`` where that is set.
             ranker: who ranks; None ranks by similarity.
             chat: who answers.
-            language: of the prompts, ``en`` or ``zh``; None takes the question's.
             rank_tokens: of the ranker's prompt; the most similar sessions that fit are ranked.
             input_tokens: of the sessions that the chat model is shown.
             tokenizer: folder or id of the one that tokens are counted by; the embedding model's own unless set.
@@ -102,7 +95,7 @@ class Sifter:
         name, path = embedding_model, embedding_model_path
         encoder = make_encoder(name, "embedding_model", path=path, length=512, device=device)
         self._counter = TokenCounter(tokenizer or str(encoder_folder(path or name, "embedding_model")))
-        self._language, self._input_tokens = Language(language) if language else None, input_tokens
+        self._input_tokens = input_tokens
         self._prompts = RankingPrompts(history.load_wording(prompts), self._counter.count, rank_tokens)
         self._ranker = ChatClient(ranker) if isinstance(ranker, ChatSettings) else ranker
         self._chat = ChatClient(chat) if isinstance(chat, ChatSettings) else chat
@@ -116,9 +109,8 @@ class Sifter:
         base.execute(f"CREATE TABLE IF NOT EXISTS sessions ({columns})")
         self._sessions = {id: Session(id, tuple(Turn(*turn) for turn in orjson.loads(turns)), date) for id, date, turns
                           in base.execute("SELECT id, date, turns FROM sessions ORDER BY place")}
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="sifter", daemon=True)
-        self._thread.start()
+        self.close = self._held.close
+        """Closes all files; the folder may be opened elsewhere then."""
 
     @property
     def sessions(self) -> list[Session]:
@@ -149,18 +141,12 @@ class Sifter:
         self._vectors.values([history.embedded_text(session)])
         return session.id
 
-    async def add_session_async(
-        self, turns: Iterable[Turn | Mapping[str, str]], date: str = "", id: str | None = None
-    ) -> str:
-        """As ``add_session``, which embeds, in another thread."""
-        return await asyncio.to_thread(self.add_session, turns, date, id)
-
     def rank(self, question: str, k: int = 10, *, date: str = "") -> list[Ranked]:
         """The ``k`` best sessions, best first; ``date`` is when the question is asked."""
-        return self._begin(self._best(question, k, date)).result()[1]
+        return asyncio.run(self._alone(self.rank_async(question, k, date=date)))
 
     async def rank_async(self, question: str, k: int = 10, *, date: str = "") -> list[Ranked]:
-        return (await asyncio.wrap_future(self._begin(self._best(question, k, date))))[1]
+        return (await self._best(question, k, date))[1]
 
     def answer(self, question: str, k: int = 10, *, date: str = "") -> Answer:
         """An answer from the ``k`` best sessions that fit ``input_tokens``.
@@ -169,15 +155,9 @@ class Sifter:
             ConfigError: there is no chat model.
             ChatFailed: it did not answer.
         """
-        return self._begin(self._answer(question, k, date)).result()
+        return asyncio.run(self._alone(self.answer_async(question, k, date=date)))
 
     async def answer_async(self, question: str, k: int = 10, *, date: str = "") -> Answer:
-        return await asyncio.wrap_future(self._begin(self._answer(question, k, date)))
-
-    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    async def _answer(self, question: str, k: int, date: str) -> Answer:
         if self._chat is None:
             raise ConfigError("no chat model is set; give Sifter(chat=ChatSettings(url=..., model=...))")
         asked, best, tokens = await self._best(question, k, date)
@@ -189,10 +169,19 @@ class Sifter:
         ids = tuple(session.id for session in shown)
         return Answer(history.answer_of(reply), reply, ids, tuple(best), packed.tokens)
 
+    async def _alone(self, work: Coroutine[Any, Any, T]) -> T:
+        """Work that has an event loop to itself, whose connections end with it."""
+        try:
+            return await work
+        finally:
+            for client in (self._ranker, self._chat):
+                if isinstance(client, ChatClient):
+                    await client.close()
+
     async def _best(self, question: str, k: int, date: str) -> tuple[HistoryQuestion, list[Ranked], list[int]]:
         """The question with its history, the best sessions, and the tokens of all."""
         asked = HistoryQuestion("", question.strip(), (), tuple(self.sessions), date=date,
-                                language=self._language or history.language_of(question))
+                                language=history.language_of(question))
         if not asked.sessions:
             return asked, [], []
         texts = [asked.question, *map(history.embedded_text, asked.sessions)]
@@ -209,20 +198,6 @@ class Sifter:
         order = history.completed(named, history.by_score(scores))[:k]
         return asked, [Ranked(asked.sessions[n].id, asked.sessions[n], scores[n],
                               "ranking" if n in named else "similarity") for n in order], tokens
-
-    def close(self) -> None:
-        """All connections and files; the folder may be opened elsewhere then."""
-        if not self._loop.is_closed():
-            for client in (self._ranker, self._chat):
-                if isinstance(client, ChatClient):
-                    self._begin(client.close()).result()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-            self._held.close()
-
-    def __enter__(self) -> Sifter:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

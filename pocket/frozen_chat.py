@@ -20,17 +20,14 @@ from aiohttp import web
 
 MODEL = "frozen-chat"
 UNKNOWN = "unknown"
-PR_SET_PDEATHSIG = 1
 _STATEMENT = re.compile(r"<user\d+>(\w+) likes (\w+) (\w+)\.</user>")
 _QUESTION = re.compile(r"<question>\s*(\w+) likes (\w+) what\?\s*</question>")
 
 
 def answer_to(message: str) -> str:
-    """The answer to a user message. Raises HTTPBadRequest where it asks nothing of this task's."""
-    asked = _QUESTION.search(message)
-    if asked is None:
-        raise web.HTTPBadRequest(text="no question '<question>PERSON likes KIND what?</question>'")
-    things = [thing for person, kind, thing in _STATEMENT.findall(message) if (person, kind) == asked.groups()]
+    """The answer to a user message, which asks one question of this task's."""
+    (asked,) = _QUESTION.findall(message)
+    things = [thing for person, kind, thing in _STATEMENT.findall(message) if (person, kind) == asked]
     return things[-1] if things else UNKNOWN
 
 
@@ -41,24 +38,17 @@ async def _complete(request: web.Request) -> web.Response:
                               "choices": [choice]})
 
 
-async def _models(_: web.Request) -> web.Response:
-    return web.json_response({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Serve the stub of a frozen chat model.")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--with-parent", action="store_true", help="end when the process that started it has ended")
     options = parser.parse_args()
     if options.with_parent:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
     app = web.Application(client_max_size=2**24)
-    app.add_routes([web.post("/v1/chat/completions", _complete), web.get("/v1/models", _models)])
+    app.add_routes([web.post("/v1/chat/completions", _complete)])
     told = f"the frozen chat model answers at http://127.0.0.1:{options.port}/v1"
-    try:
-        web.run_app(app, host="127.0.0.1", port=options.port, access_log=None, print=lambda _: print(told, flush=True))
-    except OSError as error:
-        sys.exit(f"error: {error.strerror}")
+    web.run_app(app, host="127.0.0.1", port=options.port, access_log=None, print=lambda _: print(told, flush=True))
     return 0
 
 

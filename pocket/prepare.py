@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,9 @@ LENGTHS = {"look-up": ("3", "8"), "two-hop": ("5",), "sifter": ("sifter",)}
 
 
 def drawn(name: str, seed: int, count: int, length: str = "3") -> Iterator[Any]:
-    match name:
-        case "sifter":
-            return sifter.histories(seed, count)
-        case "two-hop":
-            return task.two_hop_examples(seed, count)
-    return task.make_examples(seed, count, int(length))
+    if name == "look-up":
+        return task.make_examples(seed, count, int(length))
+    return sifter.histories(seed, count) if name == "sifter" else task.two_hop_examples(seed, count)
 
 
 def prepare(folder: Path, seed: int, name: str = "look-up") -> None:
@@ -61,7 +57,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     prepare(options.output, options.seed, options.task)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -21,19 +21,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from ..data.document_store import document_id
-from ..rewards.sessions import Language, Session, Turn, load_wording, render_history
+from ..rewards.sessions import Language, Session, Turn, load_wording, render_history, talks_of
 from .task import NAMES, THINGS
 
 PROMPTS = Path(__file__).with_name("sifter.yaml")
-TASK = "rank_sessions"
 PEOPLE = ("Anna", "Ben", "Carl", "Dora")
 SESSIONS = 8
 SESSION_TOKENS = 2
@@ -53,33 +52,27 @@ class Way(Enum):
     ANY = "any"
 
 
-@dataclass(frozen=True, slots=True)
-class Talk:
+class Talk(NamedTuple):
     """A session: a person likes a thing of a kind."""
 
-    person: str
-    kind: str
+    about: str
+    """``Anna likes fruit``."""
     thing: str
-
-    @property
-    def about(self) -> str:
-        return f"{self.person} likes {self.kind}"
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    person: str
-    kind: str
+    about: str
     talks: tuple[Talk, ...]
 
     @property
     def question(self) -> str:
-        return f"{self.person} likes {self.kind} what?"
+        return f"{self.about} what?"
 
     @property
     def said(self) -> list[int]:
         """The sessions that answer the question; the last one counts."""
-        return [number for number, talk in enumerate(self.talks) if talk.about == f"{self.person} likes {self.kind}"]
+        return [number for number, talk in enumerate(self.talks) if talk.about == self.about]
 
     @property
     def gold(self) -> int:
@@ -107,17 +100,18 @@ class History:
         if chosen is None:
             chosen = rng.choice(every)
         ranking = [chosen, *(number for number in reversed(every) if number != chosen)]
-        thought = f"{way.value}: {self.person} likes {self.kind} {chosen}"
+        thought = f"{way.value}: {self.about} {chosen}"
         return f"<think>{thought}</think>\n<ranking>{','.join(map(str, ranking))}</ranking>"
 
 
 def draw_history(rng: random.Random, sessions: int = SESSIONS) -> History:
     person, kind = rng.choice(PEOPLE), rng.choice(NAMES)
     (said,) = rng.choices(list(SAID), list(SAID.values()))
-    talks = [Talk(person, kind, thing) for thing in rng.sample(THINGS[kind], said)]
+    about = f"{person} likes {kind}"
+    talks = [Talk(about, thing) for thing in rng.sample(THINGS[kind], said)]
     talks += [_other(rng, person, kind) for _ in range(sessions - len(talks))]
     rng.shuffle(talks)
-    return History(person, kind, tuple(talks))
+    return History(about, tuple(talks))
 
 
 def _other(rng: random.Random, person: str, kind: str) -> Talk:
@@ -126,7 +120,7 @@ def _other(rng: random.Random, person: str, kind: str) -> Talk:
     who, what = rng.choice((person, rng.choice(others))), rng.choice((kind, rng.choice(kinds)))
     if (who, what) == (person, kind):
         who, what = rng.choice(others), rng.choice(kinds)
-    return Talk(who, what, rng.choice(THINGS[what]))
+    return Talk(f"{who} likes {what}", rng.choice(THINGS[what]))
 
 
 def histories(seed: int, count: int) -> Iterator[History]:
@@ -136,14 +130,13 @@ def histories(seed: int, count: int) -> Iterator[History]:
 
 def stored(history: History) -> str:
     """The sessions of a prompt as the document store keeps them."""
-    talks = [[asdict(turn) for turn in session.turns] for session in history.sessions]
     ids = [session.id for session in history.sessions]
-    return orjson.dumps({"sessions": talks, "ids": ids, "dates": [""] * len(ids)}).decode()
+    return orjson.dumps({"sessions": talks_of(history.sessions), "ids": ids, "dates": [""] * len(ids)}).decode()
 
 
 def _metadata(index: int, history: History) -> dict[str, Any]:
     return {
-        "task": TASK, "id": f"sifter-{index}", "shown": SESSIONS, "gold": [history.gold],
+        "task": "rank_sessions", "id": f"sifter-{index}", "shown": SESSIONS, "gold": [history.gold],
         "question": history.question, "question_date": "", "language": Language.EN.value,
         "answers": [history.answer], "history_id": document_id(stored(history)),
         "session_tokens": [SESSION_TOKENS] * SESSIONS,
@@ -151,10 +144,10 @@ def _metadata(index: int, history: History) -> dict[str, Any]:
 
 
 def train_row(index: int, history: History) -> dict[str, Any]:
-    message = {"role": "user", "content": history.prompt()}
-    return {"prompt": [message], "label": "", "metadata": _metadata(index, history)}
+    prompt = [{"role": "user", "content": history.prompt()}]
+    return {"prompt": prompt, "label": "", "metadata": _metadata(index, history)}
 
 
 def eval_entry(index: int, history: History) -> dict[str, Any]:
-    return {"input": history.prompt(), "answers": [history.answer], "index": index, "task": TASK,
+    return {"input": history.prompt(), "answers": [history.answer], "index": index, "task": "rank_sessions",
             "metadata": _metadata(index, history)}

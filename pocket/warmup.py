@@ -73,8 +73,6 @@ def _thing(fact: str) -> str:
 
 # --- look-up --------------------------------------------------------------------------------------------------------
 
-RECITE = "Which each?"
-"""The question of the recital drill."""
 GOOD, DISTRACTOR = 0.55, 0.28
 """Of the mixed turns those that do right and those that keep a distractor's fact; all others keep nothing. With the
 fact in the last, middle or first of three chunks a trajectory succeeds with GOOD, its square or its cube."""
@@ -103,7 +101,7 @@ def _recital(rng: random.Random) -> Turn:
     section = task.draw_section(rng, facts + 2, facts, rng.choice(task.NAMES))
     stated = list(_facts(section).values())
     reply = "\n".join(rng.sample(stated, facts) + rng.sample(stated, facts))
-    return "memory", reply, {"problem": RECITE, "section": section, "memory": NONE}
+    return "memory", reply, {"problem": "Which each?", "section": section, "memory": NONE}
 
 
 def _reading(rng: random.Random) -> Turn:
@@ -111,10 +109,9 @@ def _reading(rng: random.Random) -> Turn:
     thing, case = rng.choice(task.THINGS[name]), rng.random()
     here, remembered = case < 0.45, 0.45 <= case < 0.8
     section = task.draw_section(rng, task.LINES, task.FACTS, name, (name, thing) if here else None)
-    memory = _other_fact(rng, name) if rng.random() < 0.5 else NONE
-    if remembered:
-        memory = task.fact(name, thing)
-    new = task.fact(name, thing) if here or remembered else memory if gated else NONE
+    memory, right = _other_fact(rng, name) if rng.random() < 0.5 else NONE, task.fact(name, thing)
+    memory = right if remembered else memory
+    new = right if here or remembered else memory if gated else NONE
     return _memory_turn(name, section, memory, gated_reply(rng, name, memory, new, 0.5, 0.0) if gated else new, gated)
 
 
@@ -158,8 +155,8 @@ def gated_reply(rng: random.Random, name: str, memory: str, new: str, finishes: 
 
 
 def _memory_turn(name: str, section: str, memory: str, reply: str, gated: bool) -> Turn:
-    slots = {"problem": task.question_for(name), "section": section, "memory": memory}
-    return "gated" if gated else "memory", reply, slots
+    return "gated" if gated else "memory", reply, {
+        "problem": task.question_for(name), "section": section, "memory": memory}
 
 
 def _final_turn(name: str, memory: str, thing: str) -> Turn:
@@ -174,23 +171,17 @@ def look_up_mixed(seed: int) -> Iterator[Turn]:
         rng.choice((3,))  # a draw that the stream of the shipped weights has
         example, memory = task.draw_look_up(rng, 3), NONE
         for section in example.sections:
-            new = _by_habit(rng, example.name, section, memory)
+            known, draw, new = _facts(section), rng.random(), NONE
+            if draw < GOOD:
+                new = (_facts(memory) | known).get(example.name, NONE)
+            elif draw < GOOD + DISTRACTOR:
+                new = known[rng.choice(sorted(known.keys() - {example.name}))]
             reply = gated_reply(rng, example.name, memory, new, FINISHES, HASTY) if gated else new
             yield _memory_turn(example.name, section, memory, reply, gated)
             memory = new
             if gated and reply.startswith(FINISH):
                 break
         yield _final_turn(example.name, memory, _thing(_facts(memory).get(example.name, NONE)))
-
-
-def _by_habit(rng: random.Random, name: str, section: str, memory: str) -> str:
-    """The asked fact if section or memory has it, or a distractor of the section, or nothing."""
-    known, draw = _facts(section), rng.random()
-    if draw < GOOD:
-        return (_facts(memory) | known).get(name, NONE)
-    if draw < GOOD + DISTRACTOR:
-        return known[rng.choice(sorted(known.keys() - {name}))]
-    return NONE
 
 
 # --- two hops -------------------------------------------------------------------------------------------------------
@@ -239,13 +230,12 @@ ABILITY = {_WAY.RIGHT: 0.4, _WAY.FIRST: 0.25, _WAY.OTHERS: 0.25, _WAY.NEWEST: 0.
 HABITS = {_WAY.RIGHT: 0.02, _WAY.FIRST: 0.10, _WAY.OTHERS: 0.35, _WAY.NEWEST: 0.08, _WAY.ANY: 0.45}
 """Those in the mix: the second stage moves only which way a reply begins with. Most look at half of the question or
 are in no order, and the gold session comes first about as often as by chance."""
-RECITALS = 0.4
 
 
 def sifter_turns(seed: int, mixed: bool) -> Iterator[Turn]:
     """Rankings of eight sessions in ways drawn by HABITS; in the ability stage of four to eight, and recitals."""
     rng = random.Random(f"sifter-{'mixed' if mixed else 'ability'}:{seed}")
-    shares, fewest, recitals = (HABITS, sifter.SESSIONS, 0.0) if mixed else (ABILITY, 4, RECITALS)
+    shares, fewest, recitals = (HABITS, sifter.SESSIONS, 0.0) if mixed else (ABILITY, 4, 0.4)
     while True:
         recital = rng.random() < recitals
         history = sifter.draw_history(rng, sifter.SESSIONS if recital else rng.randint(fewest, sifter.SESSIONS))
@@ -298,10 +288,8 @@ def train_stage(
     trainer = Trainer(Config(hf_ckpt=str(source), kl_coef=0.0, weight_decay=0.05, adam_beta2=0.95,
                              max_tokens_per_gpu=2048, clip_grad=1.0))
     for step in range(1, steps + 1):
-        batch = []
-        for number, (prompt, reply) in enumerate(itertools.islice(rows, size)):
-            count = len(reply)
-            batch.append(TrainRow([*prompt, *reply], count, [1] * count, [0.0] * count, 0.0, number, float(count)))
+        batch = [TrainRow([*prompt, *reply], len(reply), [1] * len(reply), [0.0] * len(reply), 0.0, number, 0.0)
+                 for number, (prompt, reply) in enumerate(itertools.islice(rows, size))]
         done = max(0.0, (step - warmup) / (steps - warmup))
         share = min(step / warmup, floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * done)))
         loss = trainer.sft_step(batch, lr * share)["loss"]

@@ -1,5 +1,5 @@
-"""What a job on a CPU has beside the launcher's: flags, keys of the host's YAML, variables; and what each of its
-processes does before it imports a framework: which part of a shim acts, and when.
+"""What a job on a CPU has beside the launcher's: flags and variables; and what each of its processes does before it
+imports a framework: which part of a shim acts, and when.
 
 Nothing is imported for that: a process that never needs a framework pays for none.
 """

@@ -43,7 +43,6 @@ class NormColumnParallelLinear(ColumnParallelLinear):
 
 def layers(args: Any, config: TransformerConfig, vp_stage: int | None = None) -> TransformerBlockSubmodules:
     """The decoder layers of this pipeline stage and the norm behind the last one."""
-    assert config.normalization == "RMSNorm", config.normalization
     spec = get_gpt_layer_local_spec()
     layer, attention = spec.submodules, spec.submodules.self_attention.submodules
     layer.input_layernorm = layer.pre_mlp_layernorm = IdentityOp

@@ -22,6 +22,7 @@ import contextlib
 import logging
 import os
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -29,25 +30,39 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
+from ..agents import longest_turn
 from ..checkpoints.convert import convert
-from ..config import Config
+from ..checkpoints.hf_model import load_vocabulary, local_folder, parameter_count
+from ..config import Config, ConfigError
+from ..data.training_file import is_sharded, row_slice, training_files, without_slice
 from ..launch.launch import launch, print_plan
-from ..launch.model_args import flag_values
+from ..launch.layout import divide
+from ..launch.model_args import describe, flag_values, read_model_config
+from ..launch.plan import PACK, Plan, make_plan, nvidia_smi
 from ..launch.preflight import find_problems
 from ..launch.ray_job import cluster, job_address
 from ..serving.control import Server
-from ..system.cli import one_line_errors, run_main, start_logging
+from ..system.cli import one_line_errors, start_logging
 from ..system.processes import wait_until_healthy
+from ..system.server_url import free_ports
 from ..system.text import markdown_table
 from ..training.train import pocket_profile
-from .rehearsal_plan import Rehearsal, plan_rehearsal
+from .cpu_job import SETTINGS, cpu_arguments, cpu_variables
+from .shrink import SMALL_MODEL, shrink, shrink_layout, write_tiny_model
 from .slime_shim import start_sglang
+from .vime_shim import PYTHON, engine_variables
 
 logger = logging.getLogger("mem_agent")
 
+TRAIN_ROWS, EVAL_ROWS = 512, 8
+_LOGICAL_CPUS = 16
+"""What Ray may hand out; the hosts ask for one a GPU and parts of one for each helper."""
+_GPU_ONLY = {"--colocate", "--offload", "--offload-train", "--offload-rollout"}
+"""Flags of HOST_ARGS that are left out: trainer and engine share no GPU here."""
 WITHOUT_SPARE_WORKERS = {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
 """Workers that nobody asked for would import torch on cores that are needed."""
 GAP = "train/train_rollout_logprob_abs_diff"
@@ -57,14 +72,104 @@ _LARGEST_GAP = 1e-4
 _LOGGED = re.compile(r"\b(step|rollout|perf|eval) (\d+): (\{.*\})\s*$", re.MULTILINE)
 _NUMBER = re.compile(r"'([^']+)': (-?(?:\d[\d.e+-]*|inf|nan))[,}]")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
-_PROGRESS = re.compile(r"\b(rollout|eval) \d+\b[^{]*: \d+ trajectories \| .*|\bstep \d+: \{.*"
-                       r"|^(\(\w+ pid=\d+\) )*(ERROR [\d-]+ \S+ \S+ )?[\w.]*(Error|Exception): .*")
+_PROGRESS = re.compile(r"\b(rollout|eval) \d+\b[^{\n]*: \d+ trajectories \| .*|\bstep \d+: \{.*"
+                       r"|^(\(\w+ pid=\d+\) )*(ERROR [\d-]+ \S+ \S+ )?[\w.]*(Error|Exception): .*", re.MULTILINE)
 """This pack's summaries, optimizer steps, and errors."""
 _PLACES = {"HF_CKPT", "TORCH_DIST", "SAVE_PATH", "REWARD_ARGS", "--hf-checkpoint", "--ref-load", "--load", "--save",
            "--custom-config-path", "--vllm-port"}
 """What differs on every machine."""
 
 Metrics = dict[int, dict[str, float]]
+
+# --- the plan --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    cluster: Plan
+    here: Plan
+    engine_port: int
+    """Where slime's engine is started for it; vime starts its own."""
+    random_model: bool
+
+
+def plan_rehearsal(config: Config, rollouts: int, ranks: int) -> Rehearsal:
+    """Settle the cluster's job, then shrink it: both are plans of the launcher, one for the GPUs that the user has or
+    will rent (NUM_GPUS, 8 unless said, of 80 GiB), one for this machine. So the list of what differs is the difference
+    of two command lines.
+
+    Writes the random model, where one is needed, into the rehearsal's folder.
+
+    Args:
+        rollouts: how many are run before the resume.
+        ranks: trainer ranks at most.
+
+    Raises:
+        ConfigError: something that it needs is not there, or the cluster's job could not work either.
+    """
+    if config.supervised:
+        raise ConfigError("LOSS=sft: REHEARSE=1 rehearses rollouts; train a few rows with HOST=local instead")
+    config = config.replace(engine_args="")  # a recipe of this machine may be rehearsed, not its engines
+    if not config.num_gpus and not nvidia_smi("-L"):
+        config = config.replace(num_gpus=8)
+    original = make_plan(config, weights=False)
+    given, description, shrunk = Path(original.config.hf_ckpt), original.arguments["model"], original.config
+    folder = Path(original.config.save_path) / "rehearsals" / time.strftime("%Y%m%d-%H%M%S")
+    content = read_model_config(given)
+    random_model = parameter_count(content) > SMALL_MODEL
+    if random_model:
+        shrunk, model = shrink(shrunk), folder / "model"
+        description = describe(write_tiny_model(content, given, model))
+    else:
+        model = local_folder(config.hf_ckpt).expanduser().absolute()
+    longest = longest_turn(shrunk, load_vocabulary(given, config.trust_remote_code))
+    layout = shrink_layout(original.layout, ranks, longest, shrunk.step_trajectories)
+    _, other_flags = divide(original.config)
+    here = shrunk.replace(
+        hf_ckpt=str(model), torch_dist=str(folder / "reference"), save_path=str(folder), lr_warmup_steps=0,
+        num_rollout=rollouts, save_interval=1, num_nodes=1, master_addr="127.0.0.1", ray_address="", tp=layout.tp,
+        num_gpus=layout.gpus_per_node, tracker="none",
+        host_args=shlex.join(flag for flag in other_flags if flag not in _GPU_ONLY), **_data(original.config),
+    )
+    ray_port, dashboard_port, _, engine_port = free_ports(4)
+    plan = replace(make_plan(here, model=description, layout=layout), ports=(ray_port, dashboard_port))
+    return Rehearsal(original, _for_this_machine(plan, engine_port), engine_port, random_model)
+
+
+def _data(config: Config) -> dict[str, Any]:
+    """Rows of the training file, and an evaluation at every rollout, never in FULLY_ASYNC: of the user's files, else
+    of the training file. Of shards the first has rows enough.
+    """
+    training = str(training_files(config.train_data)[0]) if is_sharded(config.train_data) else config.train_data
+    evaluated = [] if config.fully_async else config.eval_files or [training]
+    return {
+        "train_data": first_rows(training, TRAIN_ROWS), "eval_interval": int(bool(evaluated)),
+        "eval_data": shlex.join(first_rows(file, EVAL_ROWS) for file in evaluated),
+    }
+
+
+def first_rows(data: str, count: int) -> str:
+    """The first rows of a file or of the user's slice of it, in the slice notation that the hosts share."""
+    rows = row_slice(data)
+    if not data or min(rows.start or 0, rows.stop or 0) < 0:  # counted from the end
+        return data
+    kept = range(sys.maxsize)[rows][:count]
+    return f"{without_slice(data)}@[{kept.start}:{kept.stop}]"
+
+
+def _for_this_machine(plan: Plan, engine_port: int) -> Plan:
+    """The plan with what a CPU needs beside it."""
+    own = PACK / "rehearsal"
+    first, *others = plan.variables["PYTHONPATH"].split(os.pathsep)
+    python_path = os.pathsep.join([first, str(own / "site"), str(own / "stubs"), *others])
+    # The pack's own environment, over which this one lies, has a vLLM for this machine.
+    engines = engine_variables(plan.config, os.environ.get(PYTHON) or sys.executable)
+    variables = {**plan.variables, "PYTHONPATH": python_path, **cpu_variables(os.environ), **engines}
+    arguments = {**plan.arguments, "cpu": cpu_arguments(plan.config.host, engine_port)}
+    return replace(plan, arguments=arguments, variables=variables, host_settings=SETTINGS, cpus=_LOGICAL_CPUS)
+
+
+# --- the run ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -103,8 +208,8 @@ def rehearse(rehearsal: Rehearsal) -> Seen:
 
 def show_progress(lines: str) -> None:
     """Of a host's thousand lines those that say how it goes; ``launch/job.log`` has them all."""
-    for progress in filter(None, map(progress_of, lines.splitlines())):
-        logger.info("%s", progress)
+    for progress in _PROGRESS.finditer(_COLOUR.sub("", lines)):
+        logger.info("%s", progress[0].rstrip())
 
 
 @contextlib.contextmanager
@@ -144,18 +249,12 @@ def read_log(path: Path, start: int = 0) -> dict[str, Metrics]:
     return found
 
 
-def progress_of(line: str) -> str:
-    """What a person wants to see of a line while it runs, or nothing."""
-    shown = _PROGRESS.search(_COLOUR.sub("", line).rstrip())
-    return shown[0] if shown else ""
-
-
 def report(rehearsal: Rehearsal, seen: Seen, wrong: Sequence[str]) -> str:
     """The page; ``wrong`` is what ``faults`` found."""
-    plan, layout = rehearsal.here, rehearsal.here.layout
+    plan, layout, driver = rehearsal.here, rehearsal.here.layout, Path(rehearsal.here.command[1])
     sets = dict.fromkeys(name for of in seen.metrics["eval"].values() for name in of if name.count("/") == 1)
     rows = [
-        ("the host's unedited driver, as a Ray job by the launcher's command", plan.driver),
+        ("the host's unedited driver, as a Ray job by the launcher's command", driver),
         ("model", "two layers with random weights: rewards and losses mean nothing" if rehearsal.random_model
          else plan.config.hf_ckpt),
         ("rollouts through router and engine", f"{len(seen.metrics['rollout'])}, {seen.seconds['train']:.0f} s"),
@@ -172,7 +271,7 @@ def report(rehearsal: Rehearsal, seen: Seen, wrong: Sequence[str]) -> str:
     ]
     verdict = ["**Faults:**", "", *(f"- {line}" for line in wrong)] if wrong else ["No faults were found."]
     return "\n".join([
-        f"# Rehearsed on {time.strftime('%Y-%m-%d')}: {plan.driver.name} of {plan.config.host}", "", *verdict,
+        f"# Rehearsed on {time.strftime('%Y-%m-%d')}: {driver.name} of {plan.config.host}", "", *verdict,
         "", "## Exercised", "", markdown_table(("what", "seen"), rows, ("what", "seen")), "", deviations(rehearsal),
     ])
 
@@ -238,7 +337,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     for line in wrong:
         print(f"error: {line}", file=sys.stderr)
     return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    run_main(main)

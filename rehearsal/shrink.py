@@ -75,13 +75,9 @@ def shrink_layout(cluster: Layout, ranks: int, longest_row: int, step: int) -> L
     )
 
 
-def shrink_model(content: Mapping[str, Any]) -> dict[str, Any]:
-    """``config.json`` of the random model."""
-    return {key: value for key, value in {**content, **_TINY}.items() if key not in _UNUSED}
-
-
-def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) -> None:
-    """Write a Hugging Face folder with ``content`` as its ``config.json``; the weights are a function of it alone.
+def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) -> dict[str, Any]:
+    """Write the random model that stands for the one with ``content`` as its ``config.json``; its own is given back,
+    and its weights are a function of that alone.
 
     Args:
         tokenizer: the folder whose tokenizer it gets.
@@ -89,13 +85,15 @@ def write_tiny_model(content: Mapping[str, Any], tokenizer: Path, folder: Path) 
     import torch  # here, as each worker loads the coin
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    tiny = {key: value for key, value in {**content, **_TINY}.items() if key not in _UNUSED}
     folder.mkdir(parents=True)
     copy_model_files(tokenizer, folder)
-    (folder / "config.json").write_text(json.dumps(content, indent=1))
+    (folder / "config.json").write_text(json.dumps(tiny, indent=1))
     torch.manual_seed(1)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
     model.save_pretrained(folder)
+    return tiny
 
 
 # --- a reward --------------------------------------------------------------------------------------------------------

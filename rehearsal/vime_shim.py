@@ -113,7 +113,6 @@ def start(values: dict[str, Any], environment: dict[str, str]) -> None:
     os.environ.update(environment)
     flags = as_flags(values, vars(make_arg_parser(FlexibleArgumentParser()).parse_args([])))
     command = python_module(SERVER, *flags, *shlex.split(os.environ[OPTIONS]), python=os.environ[PYTHON])
-    print("vLLM on this CPU:", shlex.join(command), flush=True)
     os.execve(command[0], command, engine_environment(os.environ, "cpu", 0) | {"PYTHONPATH": str(_PACKAGE.parent)})
 
 

@@ -27,34 +27,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import isnan, nan
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import pandas as pd
 import yaml
 
 from ..evaluation.results import Results, labels_of, length_order, read_results
-from ..evaluation.statistics import Estimate
-from ..evaluation.summary import Summary, main_metric, ruler_lines, summarise
+from ..evaluation.summary import answers_of, averages_of, cells_of, summary_of
 from ..memsifter.table import FILE, SifterScores, read_scores
 from ..system.errors import MemAgentError
 
 COUNTS = ("questions", "rows", "failed", "missing")
 _INDEX = ["kind", "run", "source", "task", "length", "data"]
-COLUMNS = [*_INDEX, "family", "metric", "mean", "low", "high"]
 POINTS = ["run", "rollouts", "file", "metric", "mean", "low", "high"]
-RULER, TEN = "RULER", "MemAgent's ten"
 METRICS_FILE, _BETWEEN = "metrics.jsonl", "during-"
 PUBLISHED = yaml.safe_load(Path(__file__).with_name("published.yaml").read_text(encoding="utf-8"))
 QUESTIONS = 128
 """Of a published number."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TrainingRun:
+class TrainingRun(NamedTuple):
     label: str
     folder: Path
     rollouts: pd.DataFrame
@@ -68,31 +63,28 @@ class TrainingRun:
         return (float(values.iloc[:count].mean()), float(values.iloc[-count:].mean()), count) if count else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Material:
+class Material(NamedTuple):
     """Everything that a report is made of."""
 
     trained: list[TrainingRun]
-    results: tuple[Results, ...]
+    results: list[Results]
     """That are compared with the first of them."""
-    summaries: list[Summary]
+    answers: pd.DataFrame
+    """Theirs (``evaluation.summary.answers_of``)."""
+    summary: pd.DataFrame
     """Of each of their files."""
-    sifted: dict[str, SifterScores]
-    """Of the sifter's stages, by the folder's name."""
     frame: pd.DataFrame
     points: pd.DataFrame
     """Evaluations on the curves of training, in percent, by run, file and rollouts done; without an interval (nan)
     where the answers are not there."""
-
-
-def is_training_run(folder: Path) -> bool:
-    return (folder / METRICS_FILE).is_file()
+    sifted: dict[str, SifterScores]
+    """Of the sifter's stages, by the folder's name."""
 
 
 def read_material(given: Sequence[Path]) -> Material:
     """Raises MemAgentError where a folder is neither run nor results, is empty, or is damaged."""
     folders = list(dict.fromkeys(path.resolve() for path in given))
-    runs = [path for path in folders if is_training_run(path)]
+    runs = [path for path in folders if (path / METRICS_FILE).is_file()]
     sifted = [path for path in folders if (path / FILE).is_file()]
     results = [path for path in folders if path not in (*runs, *sifted)]
     for path in results:
@@ -103,11 +95,11 @@ def read_material(given: Sequence[Path]) -> Material:
     own = [evaluations_of(path) for path in runs]
     compared = read_results([*(path for found, _ in own for path in found), *results])
     between = read_results([path for _, found in own for path in found])
-    evaluated = [(run, [summarise(run.label, cell) for cell in run.cells]) for run in (*between, *compared)]
-    points = [point for run in trained for point in points_of(run, evaluated)]
-    summaries = [summary for _, found in evaluated[len(between) :] for summary in found]
-    return Material(trained, compared, summaries, {path.name: read_scores(path / FILE) for path in sifted},
-                    frame_of(summaries), pd.DataFrame(points, columns=POINTS))
+    summary = summary_of(compared)
+    evaluated = [*_judged(between, summary_of(between)), *_judged(compared, summary)]
+    points = pd.DataFrame([point for run in trained for point in points_of(run, evaluated)], columns=POINTS)
+    return Material(trained, compared, answers_of(compared), summary, frame_of(summary), points,
+                    {path.name: read_scores(path / FILE) for path in sifted})
 
 
 # --- training -----------------------------------------------------------------------------------------------------
@@ -143,11 +135,17 @@ def _seen(name: str) -> int:
     return int(found[1]) + 1 if found else 0
 
 
-def points_of(
-    run: TrainingRun, evaluated: Sequence[tuple[Results, Sequence[Summary]]]
-) -> list[tuple[Any, ...]]:
+def _judged(results: Sequence[Results], summary: pd.DataFrame) -> Iterator[tuple[Results, str, Any]]:
+    """Each file of results that has all its answers, with the line of the score that it is judged by."""
+    known = {result.label: result for result in results}
+    for run, file, lines, main in cells_of(summary):
+        if main and not lines["missing"].mean:
+            yield known[run], file, main
+
+
+def points_of(run: TrainingRun, evaluated: Sequence[tuple[Results, str, Any]]) -> list[tuple[Any, ...]]:
     """Every evaluation of the run, by file and then by rollouts: its own lines, of each file in the first number that
-    is a share, then answers, the later ones last. An evaluation that lacks answers is none."""
+    is a share, then answers, the later ones last."""
     points: dict[tuple[str, int], tuple[Any, ...]] = {}
     judged: dict[str, str] = {}
     for name, values in run.rollouts.filter(regex="^eval/[^/]+/").items():
@@ -156,17 +154,12 @@ def points_of(
         if shares.between(0, 1).all() and judged.setdefault(file, metric) == metric:
             for done, share in shares.items():
                 points[file, done] = (metric, 100 * share, nan, nan)
-    for result, summaries in evaluated:
+    for result, file, line in evaluated:
         model = Path(result.run.model_name).resolve()
         if result.folder.parent == run.folder / "eval":
-            done = _seen(result.folder.name)
+            points[file, _seen(result.folder.name)] = (line.metric, line.mean, line.low, line.high)
         elif run.folder in model.parents:
-            done = _seen(model.name)
-        else:
-            continue
-        for s in summaries:
-            if not s.missing and (metric := main_metric(s.scores)):
-                points[s.name, done] = (metric, *_numbers(s.scores[metric]))
+            points[file, _seen(model.name)] = (line.metric, line.mean, line.low, line.high)
     keys = sorted(points, key=lambda key: (length_order(key[0]), key[1]))
     return [(run.label, done, file, *points[file, done]) for file, done in keys]
 
@@ -178,41 +171,16 @@ def task_name(task: str) -> str:
     return task or "multi-document QA"
 
 
-def frame_of(summaries: Sequence[Summary]) -> pd.DataFrame:
-    """Every number of evaluations, in families: count, score, cost, pass, turn (by range of turns), and average (of
-    RULER's tasks at one length); then published systems, with a note, and whether a plot has them (``drawn``)."""
-    lines = [line for summary in summaries for line in _lines(summary)]
-    for each in ruler_lines(summaries):
-        averages = {TEN: each.ten, "RULER's thirteen": each.thirteen, "qa_1, first gold": each.first_gold}
-        lines += [("run", each.run, "", RULER, each.length, "", "average", name, *_numbers(score))
-                  for name, score in (*each.tasks.items(), *averages.items()) if score]
-    ours = pd.DataFrame(lines, columns=COLUMNS)
-    published = pd.DataFrame(_published(ours), columns=[*COLUMNS, "note", "drawn"])
-    frame = pd.concat([ours, published], ignore_index=True)
-    frame["drawn"] = frame["drawn"].eq(True)
-    return frame.assign(text=[shown(line) for line in frame.itertuples()])
+def frame_of(summary: pd.DataFrame) -> pd.DataFrame:
+    """The summary of evaluations with RULER's averages; then published systems, with a note, and whether a plot has
+    them (``drawn``)."""
+    ours = pd.concat([summary, averages_of(summary)], ignore_index=True)
+    ours = ours.assign(kind="run", source="", task=ours["task"].map(task_name), drawn=False)
+    frame = pd.concat([ours, pd.DataFrame(_published(ours))], ignore_index=True)
+    return frame.assign(text=[shown(line) for line in frame.itertuples()], main=frame["main"].eq(True))
 
 
-def _lines(s: Summary) -> Iterator[tuple[Any, ...]]:
-    found: list[tuple[str, str, Estimate | None]] = []
-    found += [("count", name, Estimate(getattr(s, name), nan, nan, 0)) for name in COUNTS]
-    found += [("count", "not_read", s.not_read)]
-    found += [("score", name, score) for name, score in s.scores.items()]
-    found += [("cost", name, cost) for name, cost in s.costs.items()]
-    found += [("pass", f"pass@{k}", chance) for k, chance in s.passes.items()]
-    found += [("pass", f"best@{s.samples}", s.best)]
-    found += [("turn", f"memory_tokens/{turns.name}", turns.tokens) for turns in s.turns]
-    found += [("turn", f"gold_in_memory/{turns.name}", turns.gold) for turns in s.turns]
-    for family, name, each in found:
-        if each:
-            yield "run", s.run, "", task_name(s.task), s.length, s.data, family, name, *_numbers(each)
-
-
-def _numbers(score: Estimate) -> tuple[float, float, float]:
-    return score.mean, score.low, score.high
-
-
-def _published(ours: pd.DataFrame) -> Iterator[tuple[Any, ...]]:
+def _published(ours: pd.DataFrame) -> Iterator[dict[str, Any]]:
     lengths = ours.groupby(["task", "metric"])["length"].agg(set)
     for name, group in PUBLISHED["data_sets"].items():
         for (task, metric), known in lengths.items():
@@ -221,10 +189,11 @@ def _published(ours: pd.DataFrame) -> Iterator[tuple[Any, ...]]:
             for row in group["systems"]:
                 accuracy = dict(zip(group["lengths"], row["accuracy"], strict=False))
                 for length, value in accuracy.items() if known & set(accuracy) else ():
-                    index = ("published", f"{row['system']} (published)", row["source"], task, length, name)
-                    note = row.get("note", "–"), row.get("drawn", False)
-                    yield *index, "count", "questions", QUESTIONS, nan, nan, *note
-                    yield *index, "score", metric, value, nan, nan, *note
+                    line = {"kind": "published", "run": f"{row['system']} (published)", "source": row["source"],
+                            "task": task, "length": length, "data": name, "note": row.get("note", "–"),
+                            "drawn": row.get("drawn", False)}
+                    yield line | {"family": "count", "metric": "questions", "mean": QUESTIONS}
+                    yield line | {"family": "score", "metric": metric, "mean": value}
 
 
 def shown(line: Any) -> str:

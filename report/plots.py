@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from io import BytesIO
-from itertools import count
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..evaluation.results import length_order
 from .data import Material, TrainingRun
-from .tables import TEXTS, headline_metric, shorten
+from .tables import TEXTS, shorten
 
 # Okabe and Ito's palette, told apart by colour-blind readers; its yellow is too pale for a line on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -57,10 +56,11 @@ def plots_of(material: Material) -> list[Plot]:
     runs = list(frame.loc[frame["kind"] == "run", "run"].unique())
     panels = []
     for _, part in frame[frame["family"] != "average"].groupby("task", sort=False):
-        if metric := headline_metric(part):
-            panels.append(_by_length(part[part["kind"] == "run"], metric, runs))
+        if part["main"].any():
+            panels.append(partial(_by_length, part[part["main"]], runs))
         if part["drawn"].any():
-            panels.append(_by_length(part, part.loc[part["drawn"], "metric"].iloc[-1], runs))
+            published = part.loc[part["drawn"], "metric"].iloc[-1]
+            panels.append(partial(_by_length, part[part["metric"] == published], runs))
     window = max(map(_window, trained), default=1)
     accuracy = [partial(_accuracy, trained, points)] if len(points) or "accuracy" in known else []
     curves = [partial(_curves, trained, name) for name in TEXTS["curves"] if name in known]
@@ -75,12 +75,10 @@ def plot(name: str, panels: Sequence[Draw], height: float = 2.9, window: int = 1
         columns = min(len(panels), 3)
         rows = ceil(len(panels) / columns)
         figure = Figure(dpi=150, layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for axis, draw in zip(axes, panels, strict=False):
-            draw(axis)
-        for axis in axes[len(panels) :]:
-            axis.set_visible(False)
-        keys = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+        for number, draw in enumerate(panels, start=1):
+            draw(figure.add_subplot(rows, columns, number))
+        found = [axis.get_legend_handles_labels() for axis in figure.axes]
+        keys = {label: line for lines, labels in found for line, label in zip(lines, labels, strict=True)}
         figure.legend(list(keys.values()), [shorten(label, 80) for label in keys], loc="outside lower center",
                       ncols=1 if max(map(len, keys)) > 20 else 3, frameon=False)
         figure.set_size_inches(8.0, height * rows + 0.24 * len(keys) + 0.2)
@@ -105,28 +103,24 @@ def _errors(part: pd.DataFrame) -> np.ndarray:
     return np.clip([part["mean"] - part["low"], part["high"] - part["mean"]], 0, None)
 
 
-def _by_length(part: pd.DataFrame, metric: str, runs: Sequence[str]) -> Draw:
+def _by_length(part: pd.DataFrame, runs: Sequence[str], axis: Axes) -> None:
     """One task's metric in percent: a line for each run, and for each published system that is drawn."""
-    part = part[part["metric"] == metric]
+    task, metric = part[["task", "metric"]].iloc[0]
     ours, published = part[part["kind"] == "run"], part[part["drawn"]]
     lengths = sorted(ours["length"].unique(), key=length_order)
     places, step = {length: at for at, length in enumerate(lengths)}, ceil(len(lengths) / 16)
-
-    def draw(axis: Axes) -> None:
-        for number, run in enumerate(runs):
-            own = ours[ours["run"] == run]
-            if len(own):
-                aside = min(0.04, 0.4 / len(runs)) * (number - (len(runs) - 1) / 2)
-                axis.errorbar(own["length"].map(places) + aside, own["mean"], _errors(own), label=run, elinewidth=1.2,
-                              **_styles(number))
-        for number, (system, own) in zip(count(), published.groupby("run", sort=False)):
-            known = own[own["length"].isin(places)]
-            axis.plot(known["length"].map(places), known["mean"], label=system, color=_GREYS[number % 5],
-                      marker="DvPX*"[number % 5], linestyle="--", linewidth=1.4, markersize=5, zorder=1)
-        axis.set_xticks(range(0, len(lengths), step), [shorten(length, 12) for length in lengths[::step]])
-        axis.set(title=shorten(part["task"].iloc[0], 30), xlabel="length", ylabel=f"{metric}, percent", ylim=(-3, 103))
-
-    return draw
+    for number, run in enumerate(runs):
+        own = ours[ours["run"] == run]
+        if len(own):
+            aside = min(0.04, 0.4 / len(runs)) * (number - (len(runs) - 1) / 2)
+            axis.errorbar(own["length"].map(places) + aside, own["mean"], _errors(own), label=run, elinewidth=1.2,
+                          **_styles(number))
+    for number, (system, own) in enumerate(published.groupby("run", sort=False)):
+        known = own[own["length"].isin(places)]
+        axis.plot(known["length"].map(places), known["mean"], label=system, color=_GREYS[number % 5],
+                  marker="DvPX*"[number % 5], linestyle="--", linewidth=1.4, markersize=5, zorder=1)
+    axis.set_xticks(range(0, len(lengths), step), [shorten(length, 12) for length in lengths[::step]])
+    axis.set(title=shorten(task, 30), xlabel="length", ylabel=f"{metric}, percent", ylim=(-3, 103))
 
 
 # --- training -----------------------------------------------------------------------------------------------------

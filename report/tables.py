@@ -9,6 +9,7 @@ explain. A published accuracy's interval is that of its number of questions, how
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from math import hypot, sqrt
 from pathlib import Path, PurePath
@@ -16,18 +17,28 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import yaml
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
-from ..evaluation.results import Results, length_order
-from ..evaluation.summary import COSTS, differences, main_metric
+from ..evaluation.results import Results, length_order, task_and_length
+from ..evaluation.summary import COSTS, differences
 from ..memsifter.table import WORDS as SIFTER_WORDS
 from ..memsifter.table import SifterScores, table_of
 from ..system.text import markdown_cell, markdown_table
-from .data import QUESTIONS, TEN, Material, TrainingRun, spread, task_name, with_interval
+from .data import QUESTIONS, Material, TrainingRun, spread, task_name, with_interval
 
 TEXTS = yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8"))
 WORDS = frozenset({"run", "model", "checkpoint", "system", "task", "metric", "source", "note", "reading", "file",
                    *SIFTER_WORDS})
 """The columns of words; all others are numbers."""
+
+
+def render(folder: Path, template: str, **values: Any) -> str:
+    """A template of ``folder`` with these values; ``file`` is the text of another file there."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["base64"] = lambda content: b64encode(content).decode()
+    environment.globals |= {"file": lambda name: Markup((folder / name).read_text(encoding="utf-8")), "words": WORDS}
+    return environment.from_string((folder / template).read_text(encoding="utf-8")).render(**values)
 
 
 class Table(NamedTuple):
@@ -64,12 +75,6 @@ def shorten(name: str, most: int = 60) -> str:
     return name if len(name) <= most else f"{name[: most // 2]}…{name[-most // 2 + 1 :]}"
 
 
-def headline_metric(part: pd.DataFrame) -> str | None:
-    """The metric that the task of these lines is judged by; None without a score."""
-    own = part[part["kind"] == "run"]
-    return TEN if TEN in set(own["metric"]) else main_metric(own.loc[own["family"] == "score", "metric"])
-
-
 def tables_of(material: Material) -> dict[str, list[Table]]:
     """By section of the page."""
     runs = material.frame[material.frame["kind"] == "run"]
@@ -80,19 +85,20 @@ def tables_of(material: Material) -> dict[str, list[Table]]:
     plain = {name: pivot(name, part) for name, part in parts.items()}
     standing, published = headline_table(material), list[Table]()
     for _, part in material.frame.groupby("task", sort=False):
-        plain["average"] += accuracy_table(part[part["kind"] == "run"], headline_metric(part))
+        part = part[part["length"].isin(part.loc[part["kind"] == "run", "length"])]
+        plain["average"] += accuracy_table(part[part["main"]])
         beside = part[(part["kind"] == "published") & (part["family"] == "score")]
         if len(beside):
             dataset, metric = beside[["data", "metric"]].iloc[0]
-            rows = standing_rows(part[part["metric"] == metric])
-            standing += table("standing", rows, dataset=dataset, metric=metric)
-            published += accuracy_table(part, metric)
+            part = part[part["metric"] == metric]
+            standing += table("standing", standing_rows(part), dataset=dataset, metric=metric)
+            published += accuracy_table(part)
             sources = beside.rename(columns={"run": "system"})[["system", "source", "note"]].drop_duplicates()
             published += table("sources", sources, dataset=dataset)
     return {
         "sifter": sifter_tables(material.sifted), "training": training_tables(material.trained, material.points),
         "standing": standing, "published": published,
-        "accuracy": plain["average"] + plain["pass"] + plain["metrics"] + difference_table(material.results),
+        "accuracy": plain["average"] + plain["pass"] + plain["metrics"] + difference_table(material),
         "cost": plain["costs"] + plain["counts"], "memory": plain["turn"],
     }
 
@@ -108,7 +114,7 @@ def model_of(result: Results) -> tuple[str, str]:
         return own.parent.parent.name, made[0]  # a run's engines have other weights than the model they started from
     if hub := [part for part in path.parts if part.startswith("models--")]:
         return hub[0].removeprefix("models--").replace("--", "/", 1), "–"
-    if result.run.checkpoint is None:
+    if not re.fullmatch(r"iter_[0-9]{7,18}", path.name):
         return path.name or result.run.model[:10], "–"
     return (path.parent.parent if path.parent.name == "hf" else path.parent).name, path.name
 
@@ -118,7 +124,7 @@ def headline_table(material: Material) -> list[Table]:
     models = {result.label: model_of(result) for result in material.results}
     runs, rows = material.frame[material.frame["kind"] == "run"], []
     for (run, task), part in runs.groupby(["run", "task"], sort=False):
-        scores = part[part["metric"] == headline_metric(part)]
+        scores = part[part["main"]]
         if scores.empty:
             continue
         counts = part[part["family"] == "count"].groupby("metric")["mean"]
@@ -133,12 +139,12 @@ def headline_table(material: Material) -> list[Table]:
     return table("runs", rows)
 
 
-def accuracy_table(part: pd.DataFrame, metric: str | None) -> list[Table]:
-    """Of one task: a row for each run, and below them for each published system; a column per length of ours."""
-    part = part[(part["metric"] == metric) & part["length"].isin(part.loc[part["kind"] == "run", "length"])]
+def accuracy_table(part: pd.DataFrame) -> list[Table]:
+    """Of one task's metric: a row for each run, and below them for each published system; a column per length of
+    ours."""
     part = part.sort_values("length", key=lambda lengths: lengths.map(length_order), kind="stable")
     part = part.sort_values("kind", ascending=False, kind="stable").rename(columns={"run": "system"})
-    return pivot("accuracy", part, ["system"], "length", task=part["task"].max(), metric=str(metric))
+    return pivot("accuracy", part, ["system"], "length", task=part["task"].max(), metric=part["metric"].max())
 
 
 def standing_rows(part: pd.DataFrame) -> list[dict[str, str]]:
@@ -173,17 +179,18 @@ def reading_of(points: Any) -> str:
     return "better" if points.low > 0 else "worse" if points.high < 0 else "no clear difference"
 
 
-def difference_table(results: Sequence[Results]) -> list[Table]:
+def difference_table(material: Material) -> list[Table]:
     """One row per difference of a run, which is named beside it, from the first run."""
-    rows = []
-    for run, each in differences(results):
-        points = each.found.difference
-        rows.append({
-            "run": run, "task": task_name(each.task), "length": each.length, "metric": each.metric,
-            "questions": str(points.n), "first": f"{each.found.first:.1f}", "this": f"{each.found.second:.1f}",
-            "difference in points": f"{points.mean:+z.1f} [{points.low:+z.1f}, {points.high:+z.1f}]",
-            "p": each.found.p_text.replace(" (", "\n("), "reading": reading_of(points)})
-    return table("differences", rows, base=results[0].label if results else "")
+    rows, labels = [], [result.label for result in material.results]
+    for run in labels[1:]:
+        for each in differences(material.answers, labels[0], run, ["metric", "file"]):
+            points, (task, length) = each.found.difference, task_and_length(each.files[0])
+            rows.append({
+                "run": run, "task": task_name(task), "length": length, "metric": each.metric,
+                "questions": str(points.n), "first": f"{each.found.first:.1f}", "this": f"{each.found.second:.1f}",
+                "difference in points": f"{points.mean:+z.1f} [{points.low:+z.1f}, {points.high:+z.1f}]",
+                "p": each.found.p_text.replace(" (", "\n("), "reading": reading_of(points)})
+    return table("differences", rows, base=labels[0] if labels else "")
 
 
 # --- training and the sifter --------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -188,6 +188,7 @@ class AnswerUtility(Reward):
         return dict(zip(tiers, scores, strict=True))
 
     async def _score(self, row: RankedRow, sessions: Sequence[Session], shown: tuple[int, ...]) -> float:
+        """The score of a request, made unless it is there or on its way; one that failed is made again."""
         frozen = self._frozen
         asked = (row.history_id, row.question, row.question_date, row.language, row.options, row.answers)
         key = hashlib.blake2b(repr((asked, shown)).encode(), digest_size=16).hexdigest()
@@ -203,13 +204,9 @@ class AnswerUtility(Reward):
                 return answer_f1(answer, row.answers)
             return await frozen.judge(judge_prompt(row, answer), seed) if answer else 0.0
 
-        return await self._once(key, made)
-
-    async def _once(self, key: str, make: Callable[[], Coroutine[Any, Any, float]]) -> float:
-        """The score of a request, made by ``make`` unless it is there or on its way; one that failed is made again."""
         known = self._scores.get(key)
         if known is None or (known.done() and (known.cancelled() or known.exception())):
-            known = self._scores[key] = asyncio.ensure_future(make())
+            known = self._scores[key] = asyncio.ensure_future(made())
         else:
             self._shared += 1
         return await asyncio.shield(known)

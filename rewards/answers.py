@@ -36,8 +36,8 @@ from .qa_metrics import CLOSED_ANSWERS, normalise_squad
 _BRACED = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BARE = re.compile(r"\\(?:boxed|fbox)[ \t]+")
 _BARE_END = re.compile(r"[$\n]")
-_CHAT_MARKS = ("<｜Assistant｜>", "<｜end▁of▁sentence｜>")
-"""Control tokens of DeepSeek's chats, which some servers leave in the text; removed in this order."""
+_CHAT_MARKS = re.compile("<｜Assistant｜>|<｜end▁of▁sentence｜>")
+"""Control tokens of DeepSeek's chats, which some servers leave in the text."""
 
 
 def after_thinking(text: str) -> str:
@@ -81,11 +81,7 @@ def published_boxed(text: str) -> str | None:
 def the_answer_is(reply: str) -> str | None:
     """What stands behind the last mark, without asterisks anywhere and dots around it; None without a mark."""
     _, mark, answer = reply.replace("*", "").rpartition("the answer is")
-    if not mark:
-        return None
-    for control in _CHAT_MARKS:
-        answer = answer.replace(control, "")
-    return answer.strip().strip(".").strip()
+    return _CHAT_MARKS.sub("", answer).strip().strip(".").strip() if mark else None
 
 
 def _up_to_closing_brace(text: str, start: int, *, escapes: bool) -> str | None:

@@ -27,7 +27,6 @@ import multiprocessing
 import re
 import resource
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -51,12 +50,8 @@ def is_right(mode: str, reply: str, golds: Sequence[str]) -> bool:
     """Whether the reply's answer is any of the golds: each an answer, or a whole solution that has its answer in a
     place. An empty gold never is."""
     place = alone_in_its_place(reply)
-    return any(MODES[mode](reply, place, gold) for gold in map(gold_answer, golds) if gold)
-
-
-def gold_answer(gold: str) -> str:
-    place = answer_place(gold)
-    return (gold if place is None else place).strip()
+    answers = [(gold if (found := answer_place(gold)) is None else found).strip() for gold in golds]
+    return any(MODES[mode](reply, place, answer) for answer in answers if answer)
 
 
 def alone_in_its_place(reply: str) -> str:
@@ -88,9 +83,8 @@ def _medium(reply: str, place: str, gold: str) -> bool:
     wanted, given = read_number(gold), read_number(place)
     if wanted:
         return given is not None and given.same_as(wanted)
-    if _same_text(place, gold):
-        return True
-    return _is_one(place) and math_equal("equal", _undelimited(place), _undelimited(gold))
+    return _same_text(place, gold) or (
+        _is_one(place) and math_equal("equal", _undelimited(place), _undelimited(gold)))
 
 
 def _loose(reply: str, place: str, gold: str) -> bool:
@@ -106,13 +100,9 @@ def _loose(reply: str, place: str, gold: str) -> bool:
     return _could_be(answer, wanted) and math_equal("close", answer, _for_sympy(gold, wanted))
 
 
-def _exact(reply: str, place: str, gold: str) -> bool:
-    return reply.rpartition("<answer>")[2].partition("</answer>")[0].strip() == gold
-
-
 MODES: Mapping[str, Callable[[str, str, str], bool]] = {
-    "strict": _strict, "medium": _medium, "loose": _loose, "exact": _exact,
-}
+    "strict": _strict, "medium": _medium, "loose": _loose,
+    "exact": lambda reply, place, gold: reply.rpartition("<answer>")[2].partition("</answer>")[0].strip() == gold}
 
 
 # --- texts ----------------------------------------------------------------------------------------------------------
@@ -212,9 +202,7 @@ def read_number(text: str) -> Number | None:
 def number_and_unit(text: str) -> Number | None:
     r"""The number that ``text`` is or begins with, where nothing but words follows, after a blank: ``72 dollars``,
     ``$18 per day``, ``18\text{ eggs}``."""
-    if len(text) > MOST_OF_A_NUMBER:
-        return None
-    found = _UNIT.fullmatch(_plain(text))
+    found = _UNIT.fullmatch(_plain(text)) if len(text) <= MOST_OF_A_NUMBER else None
     return read_number(text) or (read_number(found["number"]) if found else None)
 
 
@@ -259,9 +247,9 @@ def math_equal(how: str, text: str, gold: str) -> bool:
         text = text[-MOST_CHARACTERS:]
     if max(len(text), len(gold)) > MOST_CHARACTERS:
         return False
-    future: Future[bool] = _pool().schedule(_compare, args=(how, text, gold), timeout=LIMIT_S)
+    future = _pool().schedule(_compare, args=(how, text, gold), timeout=LIMIT_S)
     try:
-        return future.result()
+        return bool(future.result())
     except Exception:  # too late, out of memory, or whatever parsers raise on what a model wrote
         return False
 

@@ -100,9 +100,8 @@ def read_row(metadata: Mapping[str, Any]) -> RankedRow:
     try:
         return _ROW.validate_python({key: value for key, value in metadata.items() if value is not None})
     except ValidationError as error:
-        first, name = error.errors()[0], metadata.get("id", "?")
-        told = f"{'.'.join(map(str, first['loc']))} {first['msg']}"
-        raise BadRow(f"row {name!r:.40} is no row of rank_sessions: {told}") from None
+        field, name = error.errors()[0], metadata.get("id", "?")
+        raise BadRow(f"row {name!r:.40} is no row of rank_sessions: {field['loc'][0]}: {field['msg']}") from None
 
 
 _ROW = TypeAdapter(RankedRow)

@@ -100,12 +100,9 @@ def plain_parts(parts: Any) -> dict[str, float]:
     Raises:
         ValueError: they are no mapping of names to finite numbers.
     """
-    if not isinstance(parts, Mapping):
-        raise ValueError(f"gave {parts!r:.80}, expected named parts, {{'answer': 1.0}}")
-    found = {str(name): float(value) for name, value in parts.items()}
-    if not all(map(math.isfinite, found.values())):
-        raise ValueError(f"gave {dict(parts)!r:.80}, expected finite numbers")
-    return found
+    if not isinstance(parts, Mapping) or not all(map(math.isfinite, parts.values())):
+        raise ValueError(f"gave {parts!r:.80}, expected named finite numbers, {{'answer': 1.0}}")
+    return {str(name): float(value) for name, value in parts.items()}
 
 
 def overlong_cost(settings: Any, tokens: int, most: int) -> float:

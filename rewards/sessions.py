@@ -29,10 +29,6 @@ from ..system.errors import ConfigError, MemAgentError, reason_of
 OWN_WORDING = Path(__file__).with_name("wording.yaml")
 ASKED = 10
 """Sessions that a ranking names, or all where there are fewer."""
-_READ = frozenset({
-    "question", "answer", "answers", "haystack_sessions", "haystack_session_ids", "haystack_dates",
-    "answer_session_ids", "question_id", "question_type", "question_date", "all_options", "language",
-})
 _CJK = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 _LETTER = re.compile(r"[^\W\d_]")
 
@@ -136,13 +132,13 @@ def question_in(row: Mapping[str, Any]) -> HistoryQuestion:
     gold = tuple(dict.fromkeys(_texts(row.get("answer_session_ids"))))
     if strange := set(gold) - set(ids):
         raise ValueError(f"answer_session_ids names {min(strange)!r}, which is no session of the history")
-    language = _text(row.get("language"))
+    language, read = _text(row.get("language")), row_of(HistoryQuestion("", "", (), ()))
     return HistoryQuestion(
         _text(row.get("question_id")), question, answers_of(row), tuple(map(Session, ids, talks, dates)), gold,
         _text(row.get("question_date")), _text(row.get("question_type")),
         Language(language) if language in tuple(Language) else language_of(question),
         tuple(_texts(row.get("all_options"))),
-        {column: value for column, value in row.items() if column not in _READ},
+        {column: value for column, value in row.items() if column not in read},
     )
 
 
@@ -447,20 +443,13 @@ def strict_ranking(reply: str, shown: int) -> tuple[int, ...]:
     them, and nothing else. Published parsers differ between training and inference, let ``-1`` mean the last session,
     and fall back to the order of time (reference A15: 14, 11); here a reply that trains well is one that is used well.
     """
-    said = after_thinking(reply)
-    if said is None:
-        raise BadRanking("the thinking never ends")
-    block, *after = _CLOSE.split(_last_block(said))
+    block, *after = _CLOSE.split(_last_block(after_thinking(reply) or ""))
     if not after:
-        raise BadRanking("no <ranking>...</ranking>")
-    words = [word.strip() for word in block.split(",")]
-    if odd := [word for word in words if not re.fullmatch("[0-9]{1,9}", word) or int(word) >= shown]:
-        raise BadRanking(f"no number of the {shown} sessions: {odd[0]!r:.40}")
-    numbers = tuple(map(int, words))
-    if len(set(numbers)) != len(numbers):
-        raise BadRanking("a session is named twice")
-    if len(numbers) != min(ASKED, shown):
-        raise BadRanking(f"{len(numbers)} sessions, expected {min(ASKED, shown)}")
+        raise BadRanking("no <ranking>...</ranking> behind the thinking")
+    words, asked = [word.strip() for word in block.split(",")], min(ASKED, shown)
+    numbers = tuple(int(word) for word in words if re.fullmatch("[0-9]{1,9}", word) and int(word) < shown)
+    if not len(words) == len(numbers) == len(set(numbers)) == asked:
+        raise BadRanking(f"expected {asked} different numbers of the {shown} sessions, found {block!r:.80}")
     return numbers
 
 

@@ -48,13 +48,10 @@ from .qa_metrics import word_f1
 _UNSPACED = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 """Scripts without blanks between words: kana and Han."""
 _PIECE = re.compile(rf"[{_UNSPACED}]+|[^\s{_UNSPACED}]+")
-_PIECE_UNSPACED = re.compile(rf"[{_UNSPACED}]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_POINT, _BARE_POINT = re.compile(r"(?<=\d)\.(?=\d)"), re.compile(r"(?<![\w.])\.(?=\d)")
-_MINUS = re.compile(r"(?<![\w.])-(?=\d)")
-_HELD_POINT, _HELD_MINUS = "\ue000", "\ue001"
-"""Stand for the points and signs to keep while punctuation is removed; texts have lost such characters before."""
-_PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
+_BARE_POINT = re.compile(r"(?<![\w.])\.(?=\d)")
+_PUNCTUATION = re.compile(rf"((?<=\d)\.(?=\d)|(?<![\w.])-(?=\d))|[{re.escape(string.punctuation)}]")
+"""A number's point or sign, which stays, or a mark that goes."""
 _ASCII = str.maketrans({"\u2018": "'", "\u2019": "'", **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-")})
 _ARTICLES = frozenset({"a", "an", "the"})
 
@@ -73,22 +70,18 @@ def answer_f1(prediction: str | None, golds: Sequence[str]) -> float:
 
 def answer_words(text: str) -> list[str]:
     """The words by which a text is compared, in order."""
-    plain = "".join(map(_parted, text.translate(_ASCII)))
+    # A blank for punctuation, symbols and controls that are not ASCII.
+    plain = "".join(" " if not character.isascii() and unicodedata.category(character)[0] in "PSZC" else character
+                    for character in text.translate(_ASCII))
     plain = unicodedata.normalize("NFKC", plain).lower()
     plain = _BARE_POINT.sub("0.", _THOUSANDS.sub("", plain))
-    plain = _POINT.sub(_HELD_POINT, _MINUS.sub(_HELD_MINUS, plain))
-    plain = plain.translate(_PUNCTUATION).replace(_HELD_POINT, ".").replace(_HELD_MINUS, "-")
+    plain = _PUNCTUATION.sub(lambda mark: mark[1] or "", plain)
     words = [word for piece in _PIECE.findall(plain) for word in _cut(piece)]
     return [word for word in words if word not in _ARTICLES] or words
 
 
-def _parted(character: str) -> str:
-    """A blank for punctuation, symbols and controls that are not ASCII."""
-    return " " if not character.isascii() and unicodedata.category(character)[0] in "PSZC" else character
-
-
 def _cut(piece: str) -> Sequence[str]:
-    if not _PIECE_UNSPACED.match(piece):
+    if not re.match(f"[{_UNSPACED}]", piece):
         return (piece,)
     import jieba  # takes 0.8 s, and only Chinese texts need it
 
@@ -131,18 +124,15 @@ def chosen_option(reply: str | None, options: Sequence[str]) -> int | None:
 def choice_score(reply: str | None, answers: Sequence[str], options: Sequence[str]) -> float | None:
     """1.0 where the right option is chosen, else 0.0.
 
-    None where there are no options, or more than MOST_OPTIONS, or no answer names one.
+    None where there are no options, or more than MOST_OPTIONS, or no answer names one, whole or by label or text.
     """
-    right = right_option(answers, options) if len(options) <= MOST_OPTIONS else None
-    return None if right is None else float(chosen_option(reply, options) == right)
-
-
-def right_option(answers: Sequence[str], options: Sequence[str]) -> int | None:
-    """The option that an accepted answer names, whole or by its label or text; None where none does."""
+    if len(options) > MOST_OPTIONS:
+        return None
     named = {option.strip(): number for number, option in enumerate(options)}
     named |= {option_text(option): number for number, option in enumerate(options)}
     named |= {f"({label})": number for number, label in enumerate(option_labels(options))}
-    return next((named[answer.strip()] for answer in answers if answer.strip() in named), None)
+    right = [named[answer.strip()] for answer in answers if answer.strip() in named]
+    return float(chosen_option(reply, options) == right[0]) if right else None
 
 
 def option_labels(options: Sequence[str]) -> list[str]:

@@ -43,7 +43,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from .answers import behind_one_box
 from .qa_metrics import CLOSED_ANSWERS, normalise_squad
@@ -121,7 +121,14 @@ def published_state_rewards(
     steps: Sequence[Step], texts: Sequence[tuple[str, str]], answer: str, golds: Sequence[str]
 ) -> list[Rewards]:
     """The named rewards of every turn, the final one last. ``texts``: prompt and reply of each step, end to end."""
-    rewards = [_published_turn(step, *both, golds) for step, both in zip(steps, texts, strict=True)]
+    rewards, share = [], partial(recall_of_substrings, golds=golds)
+    for step, (prompt, reply) in zip(steps, texts, strict=True):
+        updates, memories = _UPDATE.findall(reply), _MEMORY.findall(prompt)
+        rewards.append({
+            "format": _one_filled(updates),
+            "gain": share("".join(updates[:1])) - share("".join(memories[:1])),
+            "recall": max(0.0, share(f"{step.shown_recall} {prompt}") - share(prompt)),
+        })
     return [*rewards, {"format": _one_filled(_BOX.findall(answer))}]
 
 
@@ -134,22 +141,6 @@ def recall_of_substrings(text: str, golds: Sequence[str]) -> float:
     words = [gold.split() for gold in golds]
     shares = [sum(word in text for word in some) / len(some) if some else 0.0 for some in words]
     return sum(shares) / len(shares) if shares else 0.0
-
-
-def _published_turn(step: Step, prompt: str, reply: str, golds: Sequence[str]) -> Rewards:
-    shown = recall_of_substrings(prompt, golds)
-    together = recall_of_substrings(f"{step.shown_recall} {prompt}", golds)
-    before = recall_of_substrings(_first(_MEMORY, prompt), golds)
-    return {
-        "format": _one_filled(_UPDATE.findall(reply)),
-        "gain": recall_of_substrings(_first(_UPDATE, reply), golds) - before,
-        "recall": max(0.0, together - shown),
-    }
-
-
-def _first(pattern: re.Pattern[str], text: str) -> str:
-    found = pattern.search(text)
-    return found[1] if found else ""
 
 
 def _one_filled(contents: Iterable[str]) -> float:

@@ -20,32 +20,40 @@ Invariants:
 - A replaced engine has a new port and the current weights before the router hears of it.
 - ``stop`` ends every process that this fleet started, and no other; it is not interrupted by cancellation.
 
+``mem-agent serve-engines --model DIR [--port P]`` is a fleet and no more: one line ``READY http://127.0.0.1:PORT`` on
+standard output once every engine is healthy; on SIGTERM or SIGINT it stops all and exits with 0. Exit code 2 is
+a bad argument or setting, 1 a fleet that cannot start or stay up; both with one line that says why.
+
 Methods are for one asyncio loop; ``sync_weights`` and ``ensure_alive`` exclude each other.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import logging
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import aiohttp
 import torch
 
 from ..checkpoints.hf_folder import HfTensors, save_weights
+from ..checkpoints.hf_model import model_to_ask
 from ..checkpoints.precision import with_train_dtype
 from ..config import Config, ConfigError
+from ..system.cli import log_to_terminal, one_line_errors, run_stoppable, whole_number
 from ..system.concurrency import gather_or_cancel
 from ..system.files import SHARED_MEMORY, scratch_folder
-from ..system.ports import free_ports, is_free
 from ..system.processes import TERM_GRACE_S, ChildProcess, FleetError, ProcessError, wait_until_healthy
+from ..system.server_url import free_ports, is_free
 from . import servers
 from .control import ADMIT_TIMEOUT_S, HUNG_TIMEOUT_S, ControlError, EngineClient, Server
 
@@ -56,6 +64,7 @@ ROOM_FACTOR = 6
 for others."""
 REPLACE_GRACE_S = 3.0
 START_TIMEOUT_S = 600.0
+CHECK_EVERY_S = 10.0
 MOST_RESTARTS = 3
 """Servers replaced between two weight syncs before the run ends: one may be lost now and then."""
 
@@ -297,3 +306,30 @@ def write_weights(tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
     draft = folder / "draft.tmp"
     save_weights({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, draft)
     draft.replace(folder / "model.safetensors")
+
+
+# --- command line ---------------------------------------------------------------------------------------------------
+
+
+@one_line_errors("nothing is left running", codes={ConfigError: 2})
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="mem-agent serve-engines", description="Serve a model for rollouts.")
+    parser.add_argument("--model", required=True, help="Hugging Face folder of the model")
+    parser.add_argument("--port", type=whole_number, default=0, help="the router's; 0: a free one (default)")
+    options = parser.parse_args(argv)
+    log_to_terminal(logging.INFO)
+    model, config = model_to_ask(options.model, "--model", base_url="")
+    try:
+        run_stoppable(_serve(Fleet(config, model, port=options.port)))
+    except KeyboardInterrupt:
+        return 0  # it serves until it is told to stop
+
+
+async def _serve(fleet: Fleet) -> NoReturn:
+    """Run until cancelled."""
+    async with fleet:
+        print(f"READY {fleet.url}", flush=True)
+        while True:
+            await asyncio.sleep(CHECK_EVERY_S)
+            await fleet.ensure_alive(servers.REQUEST_TIMEOUT_S)
+

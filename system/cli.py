@@ -1,12 +1,17 @@
-"""How every command begins and ends: signals, what it logs, one line on standard error and an exit code.
+"""How every command begins and ends: settings of a recipe, the process, signals, one line on standard error, a code.
 
 Exit codes: 130 after an interrupt; 1 after an error that the pack raised for the user (``errors.py``) or a file that
 is missing or closed to the user; 141 and no line where the reader of standard output has left, as ``head`` does. Every
 other error is unexpected and keeps its traceback.
 
 SIGINT, SIGTERM and a closed terminal's SIGHUP end a command once, in order: the first raises ``KeyboardInterrupt`` in
-the main thread; later ones are ignored, so that stopping servers is not cut short by a second Ctrl-C. An exception
-that arrives inside a callback of a library is lost there, so a long loop calls ``stop_if_asked`` between its steps.
+the main thread, or cancels what ``run_stoppable`` runs; later ones are ignored, so that stopping servers is not cut
+short by a second Ctrl-C. An exception that arrives inside a callback of a library is lost there, so a long loop calls
+``stop_if_asked`` between its steps.
+
+A recipe is a file of ``NAME=value`` lines, in which ``${NAME}`` and ``${NAME:-text}`` are replaced. Nothing is run. A
+variable that has a value in the environment keeps it, and ``${NAME}`` then stands for that; ``${PACK_DIR}`` is the
+pack's folder.
 """
 
 from __future__ import annotations
@@ -21,23 +26,22 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Coroutine, Mapping
+from io import StringIO
+from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from .errors import MemAgentError
+from .errors import ConfigError, MemAgentError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+PACK = Path(__file__).resolve().parents[1]
 READER_GONE = 141
 """What a shell gives for SIGPIPE."""
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _asked = False
-
-
-def run_main(main: Callable[[], int]) -> NoReturn:
-    """A command as a program of its own: ``if __name__ == "__main__": run_main(main)``."""
-    stop_on_signals()
-    sys.exit(main())
+"""Whether a signal has come."""
+_task: asyncio.Task[Any] | None = None
+"""What ``run_stoppable`` runs."""
 
 
 def one_line_errors(
@@ -61,8 +65,11 @@ def one_line_errors(
                 print(f"interrupted; {interrupted}", file=sys.stderr)
                 return 130
             except BrokenPipeError:
-                if not _reader_left():
+                output = select.poll()
+                output.register(sys.stdout, 0)  # errors are reported without being asked for
+                if not output.poll(0):
                     raise
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return READER_GONE
             except (MemAgentError, FileNotFoundError, PermissionError) as error:
                 message = str(error)
@@ -78,24 +85,24 @@ def one_line_errors(
     return decorate
 
 
-def _reader_left() -> bool:
-    """Whether standard output has lost its reader; what is left for it then goes nowhere."""
-    output = select.poll()
-    output.register(sys.stdout, 0)  # errors are reported without being asked for
-    if not output.poll(0):
-        return False
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return True
-
-
 # --- signals ------------------------------------------------------------------------------------------------------
 
 
 def stop_on_signals() -> None:
     """Call in a command's main thread. Under nohup SIGHUP stays ignored."""
-    for number in _STOPPING:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if not (number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN):
-            signal.signal(number, _interrupt)
+            signal.signal(number, _stop)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    global _asked
+    if _asked:
+        return
+    _asked = True
+    if _task is None:
+        raise KeyboardInterrupt
+    _task.get_loop().call_soon_threadsafe(_task.cancel)
 
 
 def stop_if_asked() -> None:
@@ -104,55 +111,115 @@ def stop_if_asked() -> None:
         raise KeyboardInterrupt
 
 
-def run_stoppable(main: Coroutine[Any, Any, T], runner: asyncio.Runner | None = None) -> T:
+def run_stoppable(main: Coroutine[Any, Any, T]) -> T:
     """``asyncio.run``, with a signal cancelling ``main`` where it waits instead of raising in whatever task runs.
-
-    ``runner`` keeps one event loop, and what belongs to it, over several calls.
 
     Raises:
         KeyboardInterrupt: a signal came, and ``main`` has cleaned up.
     """
-    loop_runner = runner or asyncio.Runner()
-    before = {number: signal.getsignal(number) for number in _STOPPING}
-    loop = loop_runner.get_loop()
-    task = loop.create_task(main)
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        if _first_request():
-            loop.call_soon_threadsafe(task.cancel)
-
-    try:
-        for number in _STOPPING:
-            if before[number] != signal.SIG_IGN:
-                signal.signal(number, stop)
+    global _task
+    stop_on_signals()
+    with asyncio.Runner() as runner:
+        task = _task = runner.get_loop().create_task(main)
         if _asked:
             task.cancel()
         try:
-            result = loop.run_until_complete(task)
+            result = runner.get_loop().run_until_complete(task)
         except asyncio.CancelledError:
             stop_if_asked()
             raise
-        stop_if_asked()
-        return result
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if runner is None:
-            loop_runner.close()
+        finally:
+            _task = None
+    stop_if_asked()
+    return result
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    if _first_request():
-        raise KeyboardInterrupt
+# --- settings and options --------------------------------------------------------------------------------------------
 
 
-def _first_request() -> bool:
-    global _asked
-    first, _asked = not _asked, True
-    return first
+def use_recipe() -> None:
+    """Add the variables of RECIPE to the environment, once. Raises ConfigError."""
+    if path := os.environ.get("RECIPE"):
+        os.environ.update(load_recipe(path))
+        os.environ["RECIPE"] = os.devnull  # what this process starts has the variables, and may unset one
 
 
-# --- what a command writes, takes and starts ------------------------------------------------------------------------
+def load_recipe(path: str) -> dict[str, str]:
+    """The variables that the recipe adds to the environment. Raises ConfigError."""
+    from dotenv.main import DotEnv  # here: without a recipe a host's Python need not have it
+    from dotenv.parser import parse_stream
+
+    os.environ.setdefault("PACK_DIR", str(PACK))
+    try:
+        text = Path(path).read_text()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"RECIPE={path!r} cannot be read: {error}; {PACK / 'recipes'} has some") from None
+    for line in parse_stream(StringIO(text)):
+        if line.error or (line.key and (line.value is None or not line.key.isidentifier())):
+            raise ConfigError(f"RECIPE={path!r}: {line.original.string.strip()!r} is not a line NAME=value")
+    recipe = DotEnv(None, stream=StringIO(text), override=False).dict()
+    return {name: value for name, value in recipe.items() if value is not None and not os.environ.get(name)}
+
+
+def whole_number(text: str, least: int = 0) -> int:
+    """``parser.add_argument("--seed", type=whole_number)``"""
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r}: allowed: a whole number at least {least}")
+    return int(text)
+
+
+def positive_number(text: str) -> int:
+    return whole_number(text, least=1)
+
+
+# --- the process, and what it starts --------------------------------------------------------------------------------
+
+_QUIET = (UserWarning, FutureWarning, DeprecationWarning)
+"""Warnings of libraries about their own internals are no news to users of the pack."""
+_settled: set[str] = set()
+"""Variables that ``settle_process`` has set, and not the user."""
+GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/dxg"), Path("/dev/kfd"))
+"""NVIDIA's; in WSL; AMD's."""
+
+
+def settle_process() -> None:
+    """Call before torch, tokenizers or transformers are imported. Processes that are started inherit all of it."""
+    for name, value in process_environment(1).items():
+        if name not in os.environ:
+            os.environ[name] = value
+            _settled.add(name)
+    if not sys.warnoptions:
+        for kind in _QUIET:
+            warnings.simplefilter("ignore", kind)
+
+
+def share_cores(processes: int) -> None:
+    """Give this process and those that it starts their part of the cores, unless the user has set OMP_NUM_THREADS."""
+    name = "OMP_NUM_THREADS"
+    if name not in os.environ or name in _settled:
+        os.environ[name] = process_environment(processes)[name]
+        if torch := sys.modules.get("torch"):  # it has read the variable already
+            torch.set_num_threads(int(os.environ[name]))
+
+
+def process_environment(processes: int) -> dict[str, str]:
+    """Variables for ``processes`` trainer processes on this machine; set them before python starts.
+
+    With busy neighbours, OpenMP threads that spin at barriers train about ten times slower, so threads wait passively.
+    A GPU is looked for without torch, which reads TORCHDYNAMO_DISABLE as it is imported.
+    """
+    variables = {
+        "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // processes)),
+        "OMP_WAIT_POLICY": "passive",
+        "GOMP_SPINCOUNT": "0",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONWARNINGS": ",".join(f"ignore::{kind.__name__}" for kind in _QUIET),
+    }
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1")
+    if hidden or not any(map(Path.exists, GPU_DEVICES)):
+        # Compiling needs a C++ compiler on a CPU and gives nothing there; on a GPU attention and vLLM are compiled.
+        variables["TORCHDYNAMO_DISABLE"] = "1"
+    return variables
 
 
 def log_to_terminal(level: int, lines: str = "%(message)s") -> None:
@@ -167,23 +234,6 @@ def start_logging() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     # What megatron-core says of missing GPU packages is no news where there is no GPU.
     warnings.filterwarnings("ignore", category=UserWarning, module=r"megatron|mbridge")
-
-
-def whole_number(text: str, least: int = 0) -> int:
-    """``parser.add_argument("--seed", type=whole_number)``"""
-    if not text.isdecimal() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text!r}: allowed: a whole number at least {least}")
-    return int(text)
-
-
-def positive_number(text: str) -> int:
-    return whole_number(text, least=1)
-
-
-def port_number(text: str) -> int:
-    if whole_number(text) >= 2**16:
-        raise argparse.ArgumentTypeError(f"{text!r}: allowed: 0, for a free one, to 65535")
-    return int(text)
 
 
 def python_module(module: str, *arguments: str, python: str = "") -> list[str]:

@@ -33,7 +33,7 @@ async def gather_or_cancel(*coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def watched(work: Coroutine[Any, Any, T], look: Callable[[], Awaitable[None]], every_s: float) -> T:
+async def watched(work: Awaitable[T], look: Callable[[], Awaitable[None]], every_s: float) -> T:
     """The result of ``work``. ``look`` is called every ``every_s`` seconds until then; if it raises
     while ``work`` still runs, ``work`` is cancelled and so does this."""
     task = asyncio.ensure_future(work)

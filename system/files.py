@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -21,8 +21,6 @@ import psutil
 
 from .errors import MemAgentError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
 
 class DiskFull(MemAgentError, OSError):
     """One line with the file that could not be written."""
@@ -30,25 +28,24 @@ class DiskFull(MemAgentError, OSError):
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """A full disk in the block becomes DiskFull, which names ``path``; other errors without a file get its name."""
+    """A full disk in the block becomes DiskFull, which names ``path``."""
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
-            raise DiskFull(f"{path}: {error.strerror}; make room, and the same command goes on") from error
-        if error.filename is None and error.errno is not None:
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise DiskFull(f"{path}: {error.strerror}; make room, and the same command goes on") from error
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of ``path``, on disk, when the block ends well, and vanishes otherwise."""
+    """A file that takes the place of ``path``, on disk, when the block ends well, and vanishes otherwise. What a
+    killed process has left of it, the next one writes over."""
     target = Path(os.path.realpath(path))
     if target.is_dir() or not target.parent.is_dir():
         reason = "is a folder" if target.is_dir() else "has no folder to lie in"
         raise MemAgentError(f"{path}: cannot be written, it {reason}")
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    draft = target.with_name(f".{target.name}.draft.tmp")
     with naming(path):
         try:
             with draft.open("wb") as file:
@@ -124,12 +121,3 @@ def scratch_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def remove_drafts(folder: Path) -> None:
-    """Remove what killed processes left of ``replacing`` in ``folder``."""
-    for draft in folder.glob(".*.tmp"):
-        owner = draft.name.split(".")[-2]
-        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
-            with suppress(OSError):
-                draft.unlink()

@@ -19,7 +19,7 @@ import importlib.util
 import inspect
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -46,32 +46,20 @@ def load_class(variable: str, name: str, known: Mapping[str, type[T]], base: typ
     """
     if name in known:
         return known[name]
-    place, colon, attribute = name.rpartition(":")
-    if not colon or not place or not attribute:
+    place, _, attribute = name.rpartition(":")
+    if not place:
         raise ConfigError(f"{variable}={name!r}: allowed: {', '.join(known)}, package.module:Name, or file.py:Name")
     try:
-        found = getattr(_module(place), attribute, None)
+        found = getattr(_module(place), attribute)
     except Exception as error:  # whatever a user's module raises while it is imported
-        unknown = isinstance(error, ModuleNotFoundError) and error.name == place.partition(".")[0]
-        remedy = "; add its folder to PYTHONPATH, or name the file, as my.py:Name" if unknown else ""
-        raise ConfigError(f"{variable}={name!r}: {place} cannot be imported ({reason_of(error)}){remedy}") from error
-    if not inspect.isclass(found):
-        raise ConfigError(f"{variable}={name!r}: {place} has no class {attribute}")
-    if not issubclass(found, base):
-        raise ConfigError(f"{variable}={name!r}: {attribute} does not derive from {_path(base)}")
+        remedy = "" if place.endswith(".py") else "; add its folder to PYTHONPATH, or name the file, as my.py:Name"
+        raise ConfigError(f"{variable}={name!r}: cannot be imported ({reason_of(error)}){remedy}") from error
+    wanted = f"{base.__module__}.{base.__qualname__}"
+    if not (inspect.isclass(found) and issubclass(found, base)):
+        raise ConfigError(f"{variable}={name!r}: {attribute} is no class that derives from {wanted}")
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
-        raise ConfigError(f"{variable}={name!r}: {attribute} has no method {missing[0]}, see {_path(base)}")
+        raise ConfigError(f"{variable}={name!r}: {attribute} has no method {missing[0]}, see {wanted}")
     return cast("type[T]", found)
-
-
-def make(variable: str, name: str, kind: Callable[[Any], T], settings: Any) -> T:
-    """An object of a class that ``load_class`` has found. Raises ConfigError where it cannot be made."""
-    try:
-        return kind(settings)
-    except ConfigError:
-        raise
-    except Exception as error:  # whatever a user's class raises while it is made
-        raise ConfigError(f"{variable}={name!r}: cannot be made ({reason_of(error)})") from error
 
 
 def absolute_name(name: str) -> str:
@@ -103,15 +91,18 @@ def parse_settings(kind: type[T], text: str, variable: str) -> T:
         ConfigError: a word is no such pair, a name is unknown, or a value is not allowed.
     """
     words = shell_words(variable, text)
-    defaults = {f.name: f.default for f in fields(cast("Any", kind))}
+    known = {f.name: f.default for f in fields(cast("Any", kind))}
     for word in words:
-        if "=" not in word or word.partition("=")[0] not in defaults:
-            allowed = " ".join(f"{known}={default!r}" for known, default in defaults.items()) or "nothing"
+        if "=" not in word or word.partition("=")[0] not in known:
+            allowed = " ".join(f"{name}={default!r}" for name, default in known.items()) or "nothing"
             raise ConfigError(f"{variable}: {word!r}: allowed: {allowed}")
     try:
         return cast("T", TypeAdapter(kind).validate_python(dict(word.split("=", 1) for word in words)))
     except ValidationError as error:
-        raise _problem(error.errors()[0], text, variable) from None
+        first = error.errors()[0]
+        cause = first.get("ctx", {}).get("error")  # of a __post_init__
+        place = f"{variable}: {first['loc'][0]}={first['input']!r}" if first["loc"] else f"{variable}={text!r}"
+        raise cause if isinstance(cause, ConfigError) else ConfigError(f"{place}: {cause or first['msg']}") from None
 
 
 def shell_words(variable: str, text: str) -> list[str]:
@@ -120,14 +111,6 @@ def shell_words(variable: str, text: str) -> list[str]:
         return shlex.split(text)
     except ValueError as error:
         raise ConfigError(f"{variable}={text!r}: {error}; quote it as in a shell") from None
-
-
-def _problem(first: Mapping[str, Any], text: str, variable: str) -> ConfigError:
-    cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, ConfigError):  # of a __post_init__
-        return cause
-    place = f"{variable}: {first['loc'][0]}={first['input']!r}" if first["loc"] else f"{variable}={text!r}"
-    return ConfigError(f"{place}: {cause or first['msg']}")
 
 
 @cache
@@ -143,6 +126,3 @@ def _module(place: str) -> ModuleType:
     spec.loader.exec_module(module)
     return module
 
-
-def _path(base: type) -> str:
-    return f"{base.__module__}.{base.__qualname__}"

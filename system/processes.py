@@ -17,7 +17,6 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -34,7 +33,6 @@ log = logging.getLogger(__name__)
 TERM_GRACE_S = 5.0
 """An idle engine ends within a second; one with open requests would wait for them."""
 PROGRESS_EVERY_S = 10.0
-FULL_BELOW = 2**16
 
 
 class FleetError(MemAgentError):
@@ -109,30 +107,23 @@ class ChildProcess:
         return _PREFIX.sub("", last).strip()[:500]
 
     def describe(self) -> str:
-        """One line for error messages. A server whose log cannot grow cannot say why it ended."""
+        """One line for error messages."""
         code = self.exit_code
         state = "is running" if code is None else f"exited with code {code}"
-        try:
-            full = shutil.disk_usage(self.log_path.parent).free < FULL_BELOW
-            said = "the disk of its log is full; make room" if full else self.last_error()
-        except FileNotFoundError:
-            said = "(its log is gone)"
-        return f"{self.name} (pid {self.pid}) {state}; log {self.log_path}: {said}"
+        return f"{self.name} (pid {self.pid}) {state}; log {self.log_path}: {self.last_error()}"
 
 
 async def wait_until_healthy(child: ChildProcess, probe: Callable[[], Awaitable[bool]], timeout_s: float) -> None:
     """Return once ``probe`` is true; fail at once when the process exits, whoever answers in its place, or after
     ``timeout_s``.
     """
-    start = time.monotonic()
-    reported = start
+    start = reported = time.monotonic()
     while True:
-        healthy = await probe()
+        healthy, now = await probe(), time.monotonic()
         if child.exit_code is not None:
             raise ProcessError(f"{child.describe()} (before it was healthy)")
         if healthy:
             return
-        now = time.monotonic()
         if now - start > timeout_s:
             raise ProcessError(f"{child.describe()} (not healthy after {timeout_s:.0f} s)")
         if now - reported >= PROGRESS_EVERY_S:

@@ -1,4 +1,4 @@
-"""The address of a server, as people write it.
+"""The address of a server, as people write it, and ports for servers that are about to start.
 
 ::
 
@@ -10,8 +10,11 @@
 from __future__ import annotations
 
 import ipaddress
+import random
 import re
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import Container, Mapping, Sequence
+from itertools import islice
 from urllib.parse import urlsplit, urlunsplit
 
 from .errors import ConfigError
@@ -21,14 +24,13 @@ KEYS = ("API_KEY", "OPENAI_API_KEY")
 _OPEN_QUERY = re.compile(r"(api-version=[\w.-]+)?")
 """Azure's; any other may be a key, and the address is shown."""
 _ALLOWED = "allowed: http://HOST:PORT or https://HOST/v1"
+PORTS = range(20000, 32000)
+"""Below the kernel's usual range for outgoing connections: a client socket of somebody else must not take one."""
 
 
 def checked_url(name: str, url: str, key_names: str) -> str:
     """``chat_base`` without a trailing ``/v1``."""
-    base = chat_base(name, url, key_names)
-    if "?" in base:
-        raise ConfigError(f"{name}={base!r}: allowed: an address without a query")
-    return base.removesuffix("/v1")
+    return chat_base(name, url, key_names).removesuffix("/v1")
 
 
 def chat_base(name: str, url: str, key_names: str) -> str:
@@ -50,10 +52,8 @@ def chat_base(name: str, url: str, key_names: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
@@ -79,3 +79,23 @@ def seconds_asked(header: str | None) -> float:
         return min(60.0, max(0.0, float(header or 0)))
     except ValueError:
         return 0.0
+
+
+# --- ports of 127.0.0.1 ---------------------------------------------------------------------------------------------
+
+
+def free_ports(count: int, avoid: Container[int] = ()) -> list[int]:
+    """Different ports on which nobody listens, none of them in ``avoid``."""
+    shuffled = random.SystemRandom().sample(PORTS, len(PORTS))
+    return list(islice((number for number in shuffled if number not in avoid and is_free(number)), count))
+
+
+def is_free(number: int) -> bool:
+    """Whether a server of this user can listen there."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that linger are no hindrance
+        try:
+            sock.bind(("127.0.0.1", number))
+        except OSError:
+            return False
+        return True

@@ -19,16 +19,10 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]], word
     return "\n".join([_line(header), f"|{'|'.join(ends)}|", *map(_line, rows)])
 
 
-class RawCell(str):
-    """A cell that is Markdown already."""
-
-    __slots__ = ()
-
-
 def markdown_cell(value: object) -> str:
     """One line that neither ends a table's cell nor is read as HTML."""
     return " ".join(str(value).translate(_ESCAPES).split())
 
 
 def _line(cells: Iterable[object]) -> str:
-    return f"| {' | '.join(c if isinstance(c, RawCell) else markdown_cell(c) for c in cells)} |"
+    return f"| {' | '.join(map(markdown_cell, cells))} |"

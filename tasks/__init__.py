@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ..system.errors import ConfigError
-from ..system.plugins import load_class, make, parse_settings
+from ..system.plugins import load_class, parse_settings
 from .interface import Task, TaskRow
 from .math import Countdown, MathAnswer
 from .qa import QuestionAnswering, Ruler
@@ -27,6 +26,4 @@ TASKS: dict[str, type[Task]] = {
 def load_task(name: str, args: str = "") -> Task:
     """The task ``name`` with the settings of TASK_ARGS. Raises ConfigError."""
     task = load_class("TASK", name, TASKS, Task)
-    if not hasattr(task, "headline"):
-        raise ConfigError(f"TASK={name!r}: {task.__name__} has no headline; name the metric that tables call accuracy")
-    return make("TASK", name, task, parse_settings(task.Settings, args, "TASK_ARGS"))
+    return task(parse_settings(task.Settings, args, "TASK_ARGS"))

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from ..system.plugins import NoSettings
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRow:
+class TaskRow(NamedTuple):
     """A row of a data set without its document."""
 
     question: str
     golds: tuple[str, ...]
     """The accepted answers, first one first; empty where the data has none."""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = {}
 
 
 class Task(ABC):

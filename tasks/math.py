@@ -84,9 +84,8 @@ class FormTask(Task):
     def solution(self, row: TaskRow) -> str:
         given = super().solution(row)
         reasoning, mark, answer = given.rpartition("####")
-        if mark and "<answer>" not in given and last_boxed(given) is None:
-            return in_form(self.settings.form, reasoning.strip(), answer.strip())
-        return given
+        is_raw = mark and "<answer>" not in given and last_boxed(given) is None
+        return in_form(self.settings.form, reasoning.strip(), answer.strip()) if is_raw else given
 
     @abstractmethod
     def is_right(self, reply: str, row: TaskRow) -> bool:
@@ -96,18 +95,19 @@ class FormTask(Task):
         """``correct``, and what else has a weight."""
         reply = _whole(reply, row)
         parts = {"correct": self.settings.correct * self.is_right(reply, row)}
-        shares = form_shares(self.settings.form, reply)
-        weights = {name: getattr(self.settings, name, 0.0) for name in shares}
-        return parts | {name: weight * shares[name] for name, weight in weights.items() if weight}
-
-    def rightness(self, reply: str, row: TaskRow) -> dict[str, float]:
-        """What evaluation measures of a whole reply."""
-        return {"right": float(self.is_right(reply, row))}
+        for name, share in form_shares(self.settings.form, reply).items():
+            if weight := getattr(self.settings, name, 0.0):
+                parts[name] = weight * share
+        return parts
 
     def metrics(self, answer: str, reply: str, row: TaskRow) -> Mapping[str, float]:
         """``format`` is 1 for a reply in the form that is asked for, its line breaks aside."""
         reply = _whole(reply, row)
         return self.rightness(reply, row) | {"format": form_shares(self.settings.form, reply)["soft_format"]}
+
+    def rightness(self, reply: str, row: TaskRow) -> dict[str, float]:
+        """What evaluation measures of a whole reply beside its form."""
+        return {"right": float(self.is_right(reply, row))}
 
 
 class MathAnswer(FormTask):
@@ -134,8 +134,7 @@ class Countdown(FormTask):
     def is_right(self, reply: str, row: TaskRow) -> bool:
         numbers, target = row.metadata.get("numbers"), row.metadata.get("target", row.golds[0] if row.golds else None)
         if not isinstance(numbers, list) or target is None:
-            raise MemAgentError("a countdown row needs metadata.numbers, a list of whole numbers, and "
-                                f"metadata.target; it has {numbers!r:.60} and {target!r:.60}")
+            raise MemAgentError(f"a countdown row needs metadata.numbers and .target; it has {numbers!r}, {target!r}")
         value, used = exact_value(self.read_answer(reply)) or (None, [])
         return value == Fraction(str(target)) and sorted(used) == sorted(map(int, numbers))
 

@@ -53,13 +53,9 @@ READERS: Mapping[str, Callable[[str], Any]] = {"boxed": last_boxed, "the_answer_
 
 
 @dataclass(frozen=True)
-class ReadSettings:
+class QaSettings:
     answer: Literal["boxed", "the_answer_is", "whole"] = "boxed"
     """How evaluation reads an answer."""
-
-
-@dataclass(frozen=True)
-class QaSettings(ReadSettings):
     reward: Literal["answer", "published", "published_f1"] = "answer"
     """The rule by which an answer is right in training (above)."""
 
@@ -89,7 +85,7 @@ class QuestionAnswering(Task):
 
 
 @dataclass(frozen=True)
-class RulerSettings(ReadSettings):
+class RulerSettings:
     answer: Literal["boxed", "the_answer_is", "whole"] = "whole"
 
 

@@ -66,6 +66,5 @@ def _asked(row: TaskRow) -> tuple[int, frozenset[int]]:
     """How many sessions the prompt shows, and the numbers of the gold ones. Raises BadRow."""
     shown, gold = row.metadata.get("shown"), row.metadata.get("gold")
     if not isinstance(shown, int) or not gold or not set(gold) <= set(range(shown)):
-        raise BadRow("a row of rank_sessions needs metadata.shown, the number of its sessions, and metadata.gold, "
-                     f"numbers of some of them; it has {shown!r:.60} and {gold!r:.60}")
+        raise BadRow(f"a row of rank_sessions needs metadata.shown and .gold; it has {shown!r:.60} and {gold!r:.60}")
     return shown, frozenset(gold)

@@ -31,7 +31,7 @@ from ..data.rows import DataError
 from ..data.training_file import DataSource, row_slice, without_slice
 from ..eval_ruler_hqa import BUSY_ENGINE_S, EvalError, evaluate, missing_answers, while_alive
 from ..evaluation.results import has_run, read_run
-from ..evaluation.tables import failures, tables
+from ..evaluation.summary import cells_of, failures, tables
 from ..hooks.host import embedded_args, evaluation_sampling
 from ..hooks.metrics import rollout_metrics
 from ..hooks.reader import without_document
@@ -43,7 +43,6 @@ from ..system.concurrency import gather_or_cancel
 from ..system.files import remove
 
 logger = logging.getLogger("mem_agent")
-
 
 COSTS = ("turns", "rounds", "memory_tokens", "response_tokens")
 
@@ -107,12 +106,11 @@ async def _ask(config: Config, fleet: Fleet, number: int, weights: str) -> dict[
         remove(output)
     kept = KEPT_BYTES // math.ceil(config.num_rollout / config.eval_interval)
     model = Path(config.hf_ckpt)
-    summaries = await evaluate(config, model, fleet.url, output, weights=weights, kept_bytes=kept, quiet=True)
+    summary = await evaluate(config, model, fleet.url, output, weights=weights, kept_bytes=kept, quiet=True)
     return {
-        one.name: {name: score.mean / 100 for name, score in one.scores.items()}
-        | {name: cost.mean for name, cost in one.costs.items() if name in COSTS}
-        | {"questions": float(one.questions), "failed": float(one.failed)}
-        for one in summaries
+        file: {name: line.mean / 100 for name, line in lines.items() if line.family == "score"}
+        | {name: lines[name].mean for name in (*COSTS, "questions", "failed") if name in lines}
+        for _, file, lines, _ in cells_of(summary)
     }
 
 

@@ -93,10 +93,6 @@ def read_metrics(save_path: str | Path) -> list[dict[str, float]]:
 # --- trackers -------------------------------------------------------------------------------------------------------
 
 
-def _none(config: Config, first: int, exits: ExitStack) -> Send:
-    return lambda number, metrics: None
-
-
 def _tensorboard(config: Config, first: int, exits: ExitStack) -> Send:
     from torch.utils.tensorboard import SummaryWriter
 
@@ -129,4 +125,5 @@ def _wandb(config: Config, first: int, exits: ExitStack) -> Send:
     return lambda number, metrics: run.log({"rollout": number, **metrics})
 
 
-TRACKERS = {"none": _none, "tensorboard": _tensorboard, "wandb": _wandb}
+TRACKERS: dict[str, Callable[[Config, int, ExitStack], Send]] = {
+    "none": lambda config, first, exits: lambda number, metrics: None, "tensorboard": _tensorboard, "wandb": _wandb}

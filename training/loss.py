@@ -65,32 +65,20 @@ def policy_loss(
     clipped = ratio.clamp(1.0 - config.eps_clip, 1.0 + config.eps_clip_high)
     unclipped_loss, clipped_loss = -advantages * ratio, -advantages * clipped
     token_loss = torch.maximum(unclipped_loss, clipped_loss)
-    if config.eps_clip_c:
-        token_loss = dual_clipped(token_loss, advantages, config.eps_clip_c)
+    if config.eps_clip_c:  # dual-clip PPO, arXiv 1912.09729, equation 5: of advantage -1, ratio 8, bound 3: 3, not 8
+        most = torch.minimum(token_loss, -advantages * config.eps_clip_c)
+        token_loss = torch.where(advantages < 0, most, token_loss)
     pg = (token_loss * scale).sum()
     kl = torch.zeros_like(pg)
-    if ref_log_probs is not None:
-        kl = (low_var_kl(log_probs, flat(ref_log_probs)) * scale).sum()
+    if ref_log_probs is not None:  # Schulman's k3 estimate of KL(policy || reference), never negative, clamped to 10
+        log_ratio = flat(ref_log_probs) - log_probs
+        kl = ((log_ratio.exp() - 1.0 - log_ratio).clamp(-10.0, 10.0) * scale).sum()
     loss = pg + config.kl_coef * kl
     with torch.no_grad():
         gap = (old - flat([row.log_probs for row in rows])).abs()
         per_token = (clipped_loss > unclipped_loss, ratio, entropy, gap)
         sums = [loss, pg, kl, *((x * mask).sum() for x in per_token)]
         return loss, _with_counts(sums, sum(count for _, count in weights), mask)
-
-
-def dual_clipped(token_loss: Tensor, advantages: Tensor, most: float) -> Tensor:
-    """At most ``most`` times the advantage where that is negative, however much likelier the token has become.
-
-    Source: dual-clip PPO, arXiv 1912.09729, equation 5. Example: advantage -1, ratio 8, ``most`` 3: 3 in place of 8.
-    """
-    return torch.where(advantages < 0, torch.minimum(token_loss, -advantages * most), token_loss)
-
-
-def low_var_kl(log_probs: Tensor, ref_log_probs: Tensor) -> Tensor:
-    """Schulman's k3 estimate of KL(policy || reference) per token, never negative, clamped to 10."""
-    log_ratio = ref_log_probs - log_probs
-    return (log_ratio.exp() - 1.0 - log_ratio).clamp(-10.0, 10.0)
 
 
 def sft_loss(log_probs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,11 +98,6 @@ def policy_metrics(sums: Tensor) -> dict[str, float]:
     per_token = {"clip_fraction": clipped, "ratio_mean": ratio, "entropy": entropy, "rollout_log_prob_gap": gap}
     means = {name: value / max(count, 1.0) for name, value in {"loss": loss, "pg_loss": pg, "kl": kl}.items()}
     return means | {name: value / max(tokens, 1.0) for name, value in per_token.items()} | {"tokens": tokens}
-
-
-def sft_metrics(sums: Tensor) -> dict[str, float]:
-    loss, count, tokens = sums.tolist()
-    return {"loss": loss / max(count, 1.0), "tokens": tokens}
 
 
 # --- from logits to log-probs ---------------------------------------------------------------------------------------

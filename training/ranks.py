@@ -30,7 +30,7 @@ import torch.distributed as dist
 
 from ..checkpoints.hf_model import model_config, parameter_count
 from ..config import Config
-from ..system.cli import python_module
+from ..system.cli import python_module, share_cores
 from ..system.files import SHARED_MEMORY, scratch_folder
 from ..system.processes import ChildProcess, ProcessError
 
@@ -77,15 +77,16 @@ def is_rank_zero() -> bool:
 def other_ranks(config: Config, arguments: Sequence[str]) -> Iterator[None]:
     """Ranks 1 to TRAIN_PROCS - 1 with these command line arguments, for as long as the block lasts.
 
-    Nothing to do for one process or in a rank.
+    Each has its part of the cores. No others are started by one process alone, or in a rank.
     """
+    share_cores(config.train_procs)
     if config.train_procs == 1 or "RANK" in os.environ:
         yield
         return
     with scratch_folder("mem_agent-ranks-", SHARED_MEMORY) as folder:
         meeting = {MEETING: str(folder / "store"), "WORLD_SIZE": str(config.train_procs), "RANK": "0"}
         os.environ.update(meeting)
-        command, logs = python_module("mem_agent.training.train", *arguments), Path(config.save_path) / "logs"
+        command, logs = python_module("mem_agent", "train", *arguments), Path(config.save_path) / "logs"
         children = []
         for rank in range(1, config.train_procs):
             own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "TRAIN_PROCS": str(config.train_procs)}  # 0: found once
@@ -126,9 +127,8 @@ def join(tp: int) -> None:
         store = dist.FileStore(meeting, ranks) if meeting else dist.HashStore()
         dist.init_process_group(backend, timeout=WAITS, store=store, rank=rank, world_size=ranks)
     if not parallel_state.is_initialized():
-        minutes = int(WAITS.total_seconds() // 60)
-        parallel_state.initialize_model_parallel(tensor_model_parallel_size=tp, distributed_timeout_minutes=minutes)
-    assert parallel_state.get_tensor_model_parallel_world_size() == tp, "this process already runs with another TP"
+        parallel_state.initialize_model_parallel(
+            tensor_model_parallel_size=tp, distributed_timeout_minutes=WAITS // timedelta(minutes=1))
 
 
 def broadcast(value: Any) -> Any:

@@ -27,7 +27,7 @@ from ..checkpoints.hf_model import left_settings
 from ..checkpoints.model_card import PLACES
 from ..config import Config, ConfigError
 from ..data.training_file import data_bytes
-from ..system.files import remove_drafts, write_atomically
+from ..system.files import write_atomically
 from ..system.plugins import name_by_content
 from .ranks import is_rank_zero
 
@@ -67,7 +67,6 @@ class Journal:
 
     def write(self, number: int, rollout: Rollout) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        remove_drafts(self.folder)
         for path in self._records(number):
             logger.warning("rollout %d was sampled again; %s is removed", number + 1, path.name)
             path.unlink()

@@ -48,19 +48,13 @@ from ..rollout_client import Dialect, Endpoint, answered, close_clients
 from ..serving.fleet import Fleet
 from ..serving.servers import REQUEST_TIMEOUT_S
 from ..system.concurrency import gather_or_cancel, watched
-from ..system.errors import MemAgentError
 from .evaluate import evaluate_between, evaluate_model
 from .resume import Journal, Rollout
 
 logger = logging.getLogger("mem_agent")
 
-Group = list[Sample]
 WATCH_EVERY_S = 1.0
 """Seconds between checks that a server can still answer; otherwise the rollout would wait for its last retry."""
-
-
-class RolloutError(MemAgentError):
-    """A rollout that gave no batch, or nothing to learn from."""
 
 
 # --- a batch --------------------------------------------------------------------------------------------------------
@@ -74,11 +68,11 @@ class Batch(NamedTuple):
 
 
 async def collect_batch(
-    run_group: Callable[[int], Coroutine[Any, Any, Group]], keep: Callable[[Group], bool], first_group: int,
-    batch_size: int, in_flight: int,
+    run_group: Callable[[int], Coroutine[Any, Any, list[Sample]]], keep: Callable[[list[Sample]], bool],
+    first_group: int, batch_size: int, in_flight: int,
 ) -> Batch:
     """Run groups from ``first_group`` on until ``batch_size`` of them are kept."""
-    running: deque[asyncio.Task[Group]] = deque()
+    running: deque[asyncio.Task[list[Sample]]] = deque()
     samples: list[Sample] = []
     dropped: list[Sample] = []
     kept, started = 0, first_group
@@ -176,15 +170,14 @@ class Rollouts:
         batch, repeated = await self._whole_batch(number, first_group)
         samples = batch.samples
         speed = (answered(loop)["sampled_tokens"] - before) / (time.monotonic() - began)  # of all replies, kept or not
-        # Of all that was sampled, before the rollout as a whole adds to the kept ones.
-        of_all = {"sampled_reward": rollout_metrics(samples + batch.dropped)["reward"]} if batch.dropped else {}
+        metrics = {"dropped_groups": len(batch.dropped) // self.config.group_size, "repeated": repeated,
+                   "tokens_per_second": speed}
+        if batch.dropped:  # of all that was sampled, before the rollout as a whole adds to the kept ones
+            metrics["sampled_reward"] = rollout_metrics(samples + batch.dropped)["reward"]
         await asyncio.to_thread(rewards.apply, host, samples, number)  # the loop still serves routers and engines
         no_signal.watch(host, samples)
         # Of the groups that are trained on, as in slime and vime.
-        metrics = rollout_metrics(samples) | row_counts(args, samples) | rewards.metrics(host)
-        dropped = len(batch.dropped) // self.config.group_size
-        metrics |= {"dropped_groups": dropped, "repeated": repeated, "tokens_per_second": speed}
-        metrics |= of_all
+        metrics = rollout_metrics(samples) | row_counts(args, samples) | rewards.metrics(host) | metrics
         traces.begin(host, number)
         return Rollout(custom_convert(args, samples), batch.next_group, metrics)
 
@@ -193,11 +186,11 @@ class Rollouts:
 
         async def look() -> None:
             if self.fleet.out_of_service:
-                raise RolloutError("the router or all engines ended during a rollout")
+                raise AllFailed("the router or all engines ended during a rollout")
 
         repeated = 0
         while True:
-            lost: MemAgentError | None = None
+            lost: AllFailed | None = None
             try:
                 batch = await watched(self._collect(first_group), look, WATCH_EVERY_S)
                 # In a dropped group a failure may be why the filter dropped it.
@@ -205,8 +198,8 @@ class Rollouts:
                     return batch, repeated
                 require_survivors(batch.samples, "a rollout")
                 if not any(map(ended, batch.samples)):
-                    raise RolloutError("all trajectories of a rollout were aborted by their engines")
-            except (RolloutError, AllFailed) as error:  # a dead server's failures look like both
+                    raise AllFailed("all trajectories of a rollout were aborted by their engines")
+            except AllFailed as error:  # a dead server's failures look like it
                 lost = error
             # An engine may be inside a long step of requests that were given up.
             if not await self.fleet.ensure_alive(REQUEST_TIMEOUT_S):
@@ -221,13 +214,13 @@ class Rollouts:
         config, args = self.config, self._args()
         filtered = config.dynamic_filter == "nonzero_std" and not config.supervised
 
-        async def run_group(group: int) -> Group:
+        async def run_group(group: int) -> list[Sample]:
             """Of one document; a sample's ``index`` is unique over the run."""
             row, numbers = self.source.row(group), range(group * config.group_size, (group + 1) * config.group_size)
             fresh = [Sample(row.prompt, row.label, dict(row.metadata), group_index=group, index=n) for n in numbers]
             return await gather_or_cancel(*(run_sample(args, one, training_sampling(config, one)) for one in fresh))
 
-        def keep(group: Group) -> bool:
+        def keep(group: list[Sample]) -> bool:
             return not filtered or hooks.nonzero_std(args, group)
 
         return await collect_batch(run_group, keep, first_group, config.rollout_batch_size, config.groups_in_flight)
@@ -249,13 +242,13 @@ class Background:
     """An event loop in its own thread, so that engines start and answer while this thread trains."""
 
     def __init__(self) -> None:
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        self.loop = self._runner.get_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="rollouts", daemon=True)
+        self._runner = asyncio.Runner()
+        self._loop = self._runner.get_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rollouts", daemon=True)
         self._thread.start()
 
     def submit(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Result of ``coroutine``; an interrupt of this thread cancels it."""
@@ -268,6 +261,6 @@ class Background:
 
     def close(self) -> None:
         """Cancel what still runs, and wait for its end."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._runner.close()

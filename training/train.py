@@ -48,13 +48,12 @@ from ..config import Config, ConfigError, load_yaml, write_settings
 from ..data.training_file import DataSource
 from ..eval_ruler_hqa import missing_answers
 from ..evaluation.card_table import add_evaluation
-from ..evaluation.tables import tables
+from ..evaluation.summary import tables
 from ..hooks.host import check_evaluations, check_tracker, refuse_ignored
-from ..hooks.rewards import check_own_tasks, check_plugins
-from ..system.cli import one_line_errors, python_module, run_main, run_stoppable, start_logging, stop_if_asked
+from ..hooks.rewards import check_plugins
+from ..system.cli import one_line_errors, python_module, run_stoppable, start_logging, stop_if_asked
 from ..system.errors import MemAgentError
 from ..system.files import folder_lock
-from ..system.process_environment import share_cores
 from .dry_run import dry_run
 from .evaluate import evaluate_alone, output_of, rows_of
 from .log import run_log
@@ -91,7 +90,7 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> P
         from ..checkpoints.convert import convert as convert_checkpoint
 
         newest = newest_of_run(config.save_path)
-        assert newest is not None, "a run that has ended has a checkpoint"
+        assert newest is not None
         model = Path(config.save_path) / "hf" / newest.name
         convert_checkpoint(newest, config.hf_ckpt, model, force=True)  # one that is there is of a run set back since
         logger.info("converted %s", model)
@@ -207,9 +206,9 @@ def checked(config: Config) -> Config:
         raise ConfigError(f"LORA_RANK={config.lora_rank}: adapters are trained on whole matrices, not with "
                           f"TP={config.tp}; set TP=1, where TRAIN_PROCS gives copies that share the rows")
     check_plugins(config)
-    check_own_tasks(DataSource(config.train_data, config.seed), config)
-    for file in config.eval_files:
-        check_own_tasks(rows_of(config, file)[0], config)
+    DataSource(config.train_data, config.seed)
+    for file in config.eval_files:  # a damaged one must not come to light hours later
+        rows_of(config, file)
     folder = hf_model.local_folder(config.hf_ckpt)
     config = with_train_procs(config.replace(hf_ckpt=str(folder)), folder)
     if is_rank_zero():  # the others hear it from this one
@@ -273,7 +272,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         evaluates = bool(options.evaluate and config.data_root)
         if options.evaluate and not evaluates:
             logger.info("DATA_ROOT is not set: no evaluation before and after training")
-        share_cores(config.train_procs)
         busy = "is in use by another run; wait for it or set another SAVE_PATH"
         lock = folder_lock(Path(config.save_path), busy=busy) if is_rank_zero() else nullcontext()
         with lock, other_ranks(config, arguments):
@@ -281,7 +279,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         if model is not None and options.push_to_hub:
             logger.info("pushed to %s", push(model, options.push_to_hub, private=options.private))
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -40,16 +41,10 @@ from ..checkpoints.hf_folder import check_weights
 from ..checkpoints.lora import adapters_off, add_adapters, merged_weights
 from ..checkpoints.precision import train_dtype
 from ..config import Config
-from .loss import has_gradient, policy_loss, policy_metrics, row_weights, sft_loss, sft_metrics, token_log_probs
+from .loss import has_gradient, policy_loss, policy_metrics, row_weights, sft_loss, token_log_probs
 from .ranks import broadcast, join
 from .rows import TrainRow
 from .tries import build_trie, rank_micro_batches
-
-BETA1 = 0.9
-"""AdamW's first momentum."""
-
-LossFunction = Callable[[Tensor, Tensor, list[int]], tuple[Tensor, Tensor]]
-"""``(log_probs [n], entropy [n], row indices) -> (numerator, sums)``."""
 
 
 class Trainer:
@@ -77,7 +72,7 @@ class Trainer:
             # Without its adapters the policy is where it started.
             self.reference = self.model if self.lora_rank else self._starting_model().eval().requires_grad_(False)
         optimizer_config = OptimizerConfig(
-            optimizer="adam", lr=config.lr, weight_decay=config.weight_decay, adam_beta1=BETA1,
+            optimizer="adam", lr=config.lr, weight_decay=config.weight_decay, adam_beta1=0.9,
             adam_beta2=config.adam_beta2, params_dtype=dtype, bf16=dtype is torch.bfloat16,
             clip_grad=config.clip_grad or math.inf,  # infinity still measures the gradient norm, it only never clips
             use_distributed_optimizer=False,
@@ -205,13 +200,18 @@ class Trainer:
             return sft_loss(log_probs, mask)
 
         sums, step = self._step(rows, [True] * len(rows), loss, 1.0, lr, with_entropy=False)
-        return sft_metrics(sums) | step
+        loss_sum, count, tokens = sums.tolist()
+        return {"loss": loss_sum / count, "tokens": tokens} | step
 
     def _step(
-        self, rows: Sequence[TrainRow], learned: Sequence[bool], loss: LossFunction, temperature: float, lr: float,
-        with_entropy: bool,
+        self, rows: Sequence[TrainRow], learned: Sequence[bool], loss: Callable[..., tuple[Tensor, Tensor]],
+        temperature: float, lr: float, with_entropy: bool,
     ) -> tuple[Tensor, dict[str, float]]:
-        """``learned``: for each row whether it has a gradient."""
+        """
+        Args:
+            learned: for each row whether it has a gradient.
+            loss: ``(log_probs [n], entropy [n], row indices) -> (numerator, sums)``.
+        """
         batches = [
             (batch, with_gradient)
             for with_gradient in (True, False)
@@ -259,9 +259,9 @@ class Trainer:
         """
         first = torch.distributed.get_rank() == 0
         with megatron_cpu.device_mode():
-            pairs = self._merged_hf() if self.lora_rank else self.bridge.export_weights([self.model])
+            pairs = self.bridge.export_weights([self.model])
+            if self.lora_rank:
+                dtype = self.bridge.dtype
+                merged = ((stored_name(name), weight.to(dtype)) for name, weight in merged_weights(self.model))
+                pairs = chain.from_iterable(to_hf(self.bridge, name, weight) for name, weight in merged)
             return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in pairs if first}
-
-    def _merged_hf(self) -> Iterator[tuple[str, Tensor]]:
-        for name, weight in merged_weights(self.model):
-            yield from to_hf(self.bridge, stored_name(name), weight.to(self.bridge.dtype))

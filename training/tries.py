@@ -32,7 +32,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -105,19 +104,25 @@ def trie_tokens(rows: Sequence[Sequence[int]]) -> int:
 # --- the split ------------------------------------------------------------------------------------------------------
 
 
-class Piece(NamedTuple):
-    rows: tuple[int, ...]
-    tokens: int
-    """Of the trie of these rows."""
+Piece = tuple[int, list[int]]
+"""Tokens of a trie, and its rows."""
 
 
 def rank_micro_batches(
     rows: Sequence[Sequence[int]], ranks: int, max_tokens: int, share: bool = True
 ) -> list[list[list[int]]]:
-    """For each rank its micro-batches, as indices into ``rows`` (tokens); without ``share`` rows are pieces."""
-    alone = [Piece((index,), len(row)) for index, row in enumerate(rows)]
-    pieces = cut_tries(rows, ranks, max_tokens) if share else alone
-    return [first_fit(mine, max_tokens) for mine in split_pieces(pieces, ranks)]
+    """For each rank its micro-batches, as indices into ``rows`` (tokens); without ``share`` rows are pieces.
+
+    Largest piece first, onto the rank with the fewest tokens so far.
+    """
+    pieces = cut_tries(rows, ranks, max_tokens) if share else [(len(row), [i]) for i, row in enumerate(rows)]
+    pieces.sort(key=lambda piece: (-piece[0], piece[1]))
+    totals, shares = [0] * ranks, [list[Piece]() for _ in range(ranks)]
+    for tokens, piece in pieces:
+        lightest = totals.index(min(totals))
+        totals[lightest] += tokens
+        shares[lightest].append((tokens, piece))
+    return [first_fit(mine, max_tokens) for mine in shares]
 
 
 def cut_tries(rows: Sequence[Sequence[int]], ranks: int, max_tokens: int) -> list[Piece]:
@@ -133,7 +138,7 @@ def cut_tries(rows: Sequence[Sequence[int]], ranks: int, max_tokens: int) -> lis
         tokens = shared[first] + sum(added[first:stop])
         common = min(shared[first + 1 : stop], default=tokens)
         if stop - first == 1 or (tokens <= max_tokens and tokens - common <= fair and common > 0):
-            pieces.append(Piece(tuple(order[first:stop]), tokens))
+            pieces.append((tokens, order[first:stop]))
         else:
             # Where neighbours share least, next to the middle.
             cuts = (i for i in range(first + 1, stop) if shared[i] == common)
@@ -142,30 +147,15 @@ def cut_tries(rows: Sequence[Sequence[int]], ranks: int, max_tokens: int) -> lis
     return pieces
 
 
-def split_pieces(pieces: Sequence[Piece], ranks: int) -> list[list[Piece]]:
-    """Largest piece first, onto the rank with the fewest tokens so far."""
-    shares: list[list[Piece]] = [[] for _ in range(ranks)]
-    totals = [0] * ranks
-    for piece in largest_first(pieces):
-        lightest = totals.index(min(totals))
-        shares[lightest].append(piece)
-        totals[lightest] += piece.tokens
-    return shares
-
-
 def first_fit(pieces: Sequence[Piece], max_tokens: int) -> list[list[int]]:
-    """Micro-batches of row indices: largest piece first, each into the first batch that it fits into."""
+    """Micro-batches of row indices: each piece in its turn into the first batch that it fits into."""
     batches: list[list[int]] = []
     totals: list[int] = []
-    for piece in largest_first(pieces):
-        place = next((b for b, total in enumerate(totals) if total + piece.tokens <= max_tokens), len(batches))
+    for tokens, rows in pieces:
+        place = next((b for b, total in enumerate(totals) if total + tokens <= max_tokens), len(batches))
         if place == len(batches):
             batches.append([])
             totals.append(0)
-        batches[place] += piece.rows
-        totals[place] += piece.tokens
+        batches[place] += rows
+        totals[place] += tokens
     return batches
-
-
-def largest_first(pieces: Sequence[Piece]) -> list[Piece]:
-    return sorted(pieces, key=lambda piece: (-piece.tokens, piece.rows))

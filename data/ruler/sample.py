@@ -20,23 +20,37 @@ show before the document, up to where that begins::
 The ``_document`` texts are what stands around the document, as RULER has words before it::
 
     cwe_document: "A list of words follows.\n{document}"
+
+Documents with questions: ``qa_1`` of SQuAD, ``qa_2`` of HotpotQA, gold documents among others of the same file:
+
+=========  ================================  =========================================================
+file       a document                        a question's ``gold``, then ``own``
+=========  ================================  =========================================================
+SQuAD      one paragraph, without its title  its paragraph; the rest of the article, asked about or not
+HotpotQA   title, newline, all sentences     supporting documents, or all; its other ones
+=========  ================================  =========================================================
+
+Documents are sorted, each there once, in the data's own spacing: samples are drawn from them by number, so a change
+of either would change their bytes. Questions are shuffled: neighbours in a file are about one article, and a sample
+of them should not be.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+import orjson
 import yaml
 
 from ...system.errors import MemAgentError, reason_of
-from ..questions import PoolQuestion
+from ..questions import PoolQuestion, read_questions
+from ..rows import DataError
 
 CountTokens = Callable[[str], int]
 
@@ -51,14 +65,11 @@ class LengthError(Exception):
 
 # --- wording ---------------------------------------------------------------------------------------------------------
 TEXTS: Mapping[str, str] = yaml.safe_load(Path(__file__).with_name("wording.yaml").read_text(encoding="utf-8"))
-_OPTIONAL = ("kind", "kinds", "count", "prefix")
-"""Slots that a text may have and may lack."""
 _DOCUMENT_MARK = "\0"
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
-    texts: Mapping[str, str] = field(default_factory=lambda: TEXTS)
+class Wording(NamedTuple):
+    texts: Mapping[str, str] = TEXTS
     name: str = "built in"
 
     def text(self, name: str, **values: object) -> str:
@@ -79,7 +90,7 @@ def load_wording(path: Path) -> Wording:
     """The built-in wording with the texts of a YAML file in place of its own.
 
     Raises:
-        RulerError: the file cannot be read, has other names, or a text lacks a slot or has an unknown one.
+        RulerError: the file cannot be read, or has other names.
     """
     try:
         content = path.read_bytes()
@@ -88,21 +99,10 @@ def load_wording(path: Path) -> Wording:
         raise RulerError(f"--wording {path}: is no mapping of names to texts ({reason_of(error)})") from None
     if unknown := texts.keys() - TEXTS.keys():
         raise RulerError(f"--wording {path}: {min(unknown)!r} is no name; allowed: {', '.join(TEXTS)}")
-    for name, text in texts.items():
-        slots = {slot for _, slot, _, _ in string.Formatter().parse(TEXTS[name]) if slot}
-        needed = [] if name.endswith("_prefix") else sorted(slots.difference(_OPTIONAL))
-        try:
-            shown = text.format(**{slot: f"\0{slot}" for slot in slots.union(_OPTIONAL)})
-            filled = all(f"\0{slot}" in shown for slot in needed)
-        except (LookupError, ValueError, AttributeError):
-            filled = False
-        if not filled:
-            raise RulerError(f"--wording {path}: {name} is {text!r}; it must be a text with the slots {needed} in "
-                             f"braces, and may have no others than {sorted(slots.union(_OPTIONAL))}")
     return Wording({**TEXTS, **texts}, f"{path.name} sha256:{hashlib.sha256(content).hexdigest()[:16]}")
 
 
-# --- samples ---------------------------------------------------------------------------------------------------------
+# --- haystacks -------------------------------------------------------------------------------------------------------
 class Essay(NamedTuple):
     """Running text, repeated for as long as a sample needs it."""
 
@@ -114,6 +114,66 @@ class Corpus(NamedTuple):
     name: str
     documents: tuple[str, ...]
     questions: tuple[PoolQuestion, ...]
+
+
+def read_essay(paths: Sequence[Path], wording: Wording) -> Essay:
+    """The text of the files, of JSON its field ``text``, with every run of blanks and newlines as one blank; the
+    wording's noise without files."""
+    if not paths:
+        return Essay(wording.texts["noise"], "repeated sentences (built in, no --haystack given)")
+    texts = [orjson.loads(path.read_bytes())["text"] if path.suffix == ".json" else path.read_text("utf-8")
+             for path in paths]
+    text = " ".join(" ".join(texts).split())
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return Essay(text, f"{'+'.join(path.name for path in paths)} sha256:{digest}")
+
+
+_Found = tuple[str, Sequence[str], Sequence[str], Sequence[str]]
+"""Question, answers, gold documents, and all documents among which it is asked, the gold ones too."""
+
+
+def read_squad(path: Path, rng: Random) -> Corpus:
+    """An original SQuAD file; questions without answers, and articles without others, are left out.
+
+    Raises DataError.
+    """
+    found = list[_Found]()
+    try:
+        for article in orjson.loads(path.read_bytes())["data"]:
+            texts = [paragraph["context"] for paragraph in article["paragraphs"]]
+            for paragraph in article["paragraphs"]:
+                for asked in paragraph["qas"]:
+                    answers = [answer["text"] for answer in asked["answers"] if answer["text"].strip()]
+                    if answers and not asked.get("is_impossible"):
+                        found.append((asked["question"], answers, [paragraph["context"]], texts))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: not a SQuAD file ({reason_of(error)})") from None
+    return _corpus(path, found, rng)
+
+
+def read_hotpotqa(path: Path, rng: Random) -> Corpus:
+    """A HotpotQA file of any shape. Raises DataError."""
+    found = list[_Found]()
+    for question in filter(None, read_questions(path)):
+        paragraphs = {paragraph.title: paragraph for paragraph in question.paragraphs}.values()
+        texts = [paragraph.document for paragraph in paragraphs]
+        gold = [paragraph.document for paragraph in paragraphs if paragraph.gold] or texts
+        found.append((question.question, question.answers, gold, texts))
+    return _corpus(path, found, rng)
+
+
+def _corpus(path: Path, found: Sequence[_Found], rng: Random) -> Corpus:
+    documents = sorted({text for *_, texts in found for text in texts})
+    numbers = {document: number for number, document in enumerate(documents)}
+    questions = []
+    for question, answers, gold, texts in found:
+        needed, every = (tuple(dict.fromkeys(numbers[text] for text in each)) for each in (gold, texts))
+        questions.append(PoolQuestion("", question, tuple(dict.fromkeys(answers)), needed, every))
+    return Corpus(path.name, tuple(documents), tuple(rng.sample(questions, len(questions))))
+
+
+READERS = {"squad": read_squad, "hotpotqa": read_hotpotqa}
+"""Of the files with questions, by the name of their option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +188,7 @@ class Haystack:
     """Tokens of a sample's length that are none of its text: the prompt around it, and the reply."""
 
 
+# --- samples ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Sample:
     """What a task makes; fields are named as those of a file's entry."""

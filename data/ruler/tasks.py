@@ -11,24 +11,10 @@ where a line (joint "\\n") or a sentence (joint " ") begins, never behind a torn
 Nothing here asks the operating system for randomness, so a seed gives the same words, numbers and uuids everywhere.
 The word lists are those of the package ``wonderwords``, cut down to plain lower-case words: one written with a hyphen
 or a blank could not be told from two words.
-
-Documents with questions: ``qa_1`` of SQuAD, ``qa_2`` of HotpotQA, gold documents among others of the same file:
-
-=========  ================================  =========================================================
-file       a document                        a question's ``gold``, then ``own``
-=========  ================================  =========================================================
-SQuAD      one paragraph, without its title  its paragraph; the rest of the article, asked about or not
-HotpotQA   title, newline, all sentences     supporting documents, or all; its other ones
-=========  ================================  =========================================================
-
-Documents are sorted, each there once, in the data's own spacing: samples are drawn from them by number, so a change
-of either would change their bytes. Questions are shuffled: neighbours in a file are about one article, and a sample
-of them should not be.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 import string
@@ -37,30 +23,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 from random import Random
 from typing import Literal, NamedTuple
 
-import orjson
 from wonderwords import Defaults, RandomWord
 
 from ...rewards.qa_metrics import STRING_MATCH_ALL, STRING_MATCH_PART
-from ...system.errors import reason_of
-from ..questions import PoolQuestion, read_questions
-from ..rows import DataError
-from .sample import (
-    Corpus,
-    CountTokens,
-    Essay,
-    Haystack,
-    LengthError,
-    MakeSample,
-    RulerError,
-    Sample,
-    Wording,
-    fill,
-    grown,
-)
+from .sample import CountTokens, Haystack, LengthError, MakeSample, RulerError, Sample, Wording, fill, grown
 
 _SENTENCE_ENDS = (". ", "! ", "? ")
 _LONGEST_SENTENCE = 2000
@@ -292,7 +261,7 @@ def common_words(rng: Random, budget: int, count_tokens: CountTokens, haystack: 
 
         1. tea 2. oak 3. tea 4. ship 5. oak 6. oak 7. tea 8. lam
     """
-    often, seldom = frequencies(budget)
+    often, seldom = (30, 3) if budget >= _SHORT else (6, 1)
     common, uncommon = _split(rng)
     order = rng.getrandbits(64)
     drawn: list[str] = []
@@ -313,11 +282,6 @@ def common_words(rng: Random, budget: int, count_tokens: CountTokens, haystack: 
         example=wording.text("example", context=framed, question=question, prefix=prefix, answers=answers),
         extra={"haystack": "words", "frequencies": [often, seldom]},
     )
-
-
-def frequencies(length: int) -> tuple[int, int]:
-    """How often common and uncommon words occur."""
-    return (30, 3) if length >= _SHORT else (6, 1)
 
 
 def _example(rng: Random, budget: int, unused: Iterator[str]) -> tuple[str, str]:
@@ -404,10 +368,6 @@ def counts_within(total: int) -> list[int]:
 
 
 # --- documents with questions ----------------------------------------------------------------------------------------
-_Found = tuple[str, Sequence[str], Sequence[str], Sequence[str]]
-"""Question, answers, gold documents, and all documents among which it is asked, the gold ones too."""
-
-
 def document_qa(rng: Random, budget: int, count_tokens: CountTokens, haystack: Haystack) -> Sample:
     """The question's gold documents, each whole and once, among others in this order until the length is reached: its
     own, then the rest of the file, both shuffled; when all are used up, they come again. All but the last are shuffled
@@ -449,46 +409,6 @@ def document_qa(rng: Random, budget: int, count_tokens: CountTokens, haystack: H
                  prefix=wording.text("qa_prefix"), answers=question.answers, extra={"haystack": corpus.name})
 
 
-def read_squad(path: Path, rng: Random) -> Corpus:
-    """An original SQuAD file; questions without answers, and articles without others, are left out.
-
-    Raises DataError.
-    """
-    found = list[_Found]()
-    try:
-        for article in orjson.loads(path.read_bytes())["data"]:
-            texts = [paragraph["context"] for paragraph in article["paragraphs"]]
-            for paragraph in article["paragraphs"]:
-                for asked in paragraph["qas"]:
-                    answers = [answer["text"] for answer in asked["answers"] if answer["text"].strip()]
-                    if answers and not asked.get("is_impossible"):
-                        found.append((asked["question"], answers, [paragraph["context"]], texts))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: not a SQuAD file ({reason_of(error)})") from None
-    return _corpus(path, found, rng)
-
-
-def read_hotpotqa(path: Path, rng: Random) -> Corpus:
-    """A HotpotQA file of any shape. Raises DataError."""
-    found = list[_Found]()
-    for question in filter(None, read_questions(path)):
-        paragraphs = {paragraph.title: paragraph for paragraph in question.paragraphs}.values()
-        texts = [paragraph.document for paragraph in paragraphs]
-        gold = [paragraph.document for paragraph in paragraphs if paragraph.gold] or texts
-        found.append((question.question, question.answers, gold, texts))
-    return _corpus(path, found, rng)
-
-
-def _corpus(path: Path, found: Sequence[_Found], rng: Random) -> Corpus:
-    documents = sorted({text for *_, texts in found for text in texts})
-    numbers = {document: number for number, document in enumerate(documents)}
-    questions = []
-    for question, answers, gold, texts in found:
-        needed, every = (tuple(dict.fromkeys(numbers[text] for text in each)) for each in (gold, texts))
-        questions.append(PoolQuestion("", question, tuple(dict.fromkeys(answers)), needed, every))
-    return Corpus(path.name, tuple(documents), tuple(rng.sample(questions, len(questions))))
-
-
 # --- all tasks -------------------------------------------------------------------------------------------------------
 class RulerTask(NamedTuple):
     """``make(rng, budget, count_tokens, haystack)`` makes one sample, without what is around its document."""
@@ -526,23 +446,3 @@ TASKS: dict[str, RulerTask] = {
     "qa_1": RulerTask(document_qa, 32, "qa", STRING_MATCH_PART, raw="squad"),
     "qa_2": RulerTask(document_qa, 32, "qa", STRING_MATCH_PART, raw="hotpotqa"),
 }
-
-
-def read_essay(paths: Sequence[Path], wording: Wording) -> Essay:
-    """The files' text with every run of blanks and newlines as one blank; the wording's noise without files.
-
-    Raises:
-        RulerError: a file is no text.
-    """
-    if not paths:
-        return Essay(wording.texts["noise"], "repeated sentences (built in, no --haystack given)")
-    texts = []
-    for path in paths:
-        try:
-            is_json = path.suffix == ".json"
-            texts.append(orjson.loads(path.read_bytes())["text"] if is_json else path.read_text("utf-8"))
-        except (ValueError, KeyError, TypeError) as error:
-            raise RulerError(f"--haystack {path}: not UTF-8 text, or JSON with a field `text` ({error})") from None
-    text = " ".join(" ".join(texts).split())
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return Essay(text, f"{'+'.join(path.name for path in paths)} sha256:{digest}")

@@ -28,11 +28,10 @@ from typing import Any
 
 import orjson
 
-from ...system.cli import one_line_errors, run_main
+from ...system.cli import one_line_errors
 from ...system.files import write_atomically
-from ..page import render
-from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans
-from .groups import Group, Sibling, files_of, groups_of, log_probs_of
+from ..tables import render
+from .groups import Fact, Group, Sibling, facts_of, files_of, gold_spans, groups_of, log_probs_of
 
 FILE = "view.html"
 _SHOWN = ("sample", "reward", "advantage", "failure", "prediction")
@@ -87,15 +86,15 @@ def _turn(sibling: Sibling, at: int, facts: Sequence[Fact], strings: dict[str, i
     fields = asdict(turn) | {"before": before, "pieces": (), "log_probs": (), "shown_memory": ""}
     return fields | {name: strings.setdefault(fields[name], len(strings)) for name in _TEXTS} | {
         "sections": [(section, strings.setdefault(text, len(strings))) for section, text in sections.items()],
-        "events": events_of(turn, before, list(sections.values()), facts),
+        "events": sibling.events(at, facts),
         "tokens": [[_length(piece) for piece in turn.pieces], [round(-100 * min(0.0, p)) for p in known]]
         if known else None,
         "changes": [(piece.change, piece.text, _places(piece.text, found))
-                    for piece, found in changes_of(before, turn.memory, facts) if turn.kind != "final"],
+                    for piece, found in sibling.changes(at, facts) if turn.kind != "final"],
     }
 
 
-def _places(text: str, spans: Iterable[Span]) -> list[int]:
+def _places(text: str, spans: Iterable[tuple[int, int]]) -> list[int]:
     """Where each of the spans begins and ends, one behind the other."""
     return [_length(text[:at]) for span in spans for at in span]
 
@@ -115,7 +114,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_viewer(options.folder, output)
     print(output)
     return 0
-
-
-if __name__ == "__main__":
-    run_main(main)

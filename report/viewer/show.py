@@ -1,35 +1,27 @@
 """Print trajectories: ``mem-agent show RUN_OR_RESULTS [--rollout 12 | --length 50] [--question 7] [--sample 0]``.
 
 Without a question the place's questions are listed, with how each sibling stands. A place that is not named is the
-newest rollout, or the only length. ``[-gone-]``, ``{+new+}`` and ``<<answer>>`` mark what they say, and have colours
-in a terminal.
+newest rollout, or the only length. ``[-gone-]``, ``{+new+}`` and ``<<answer>>`` mark what they say.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
 
-from rich.console import Console
-from rich.text import Text
-
 from ...asking.word_diff import Piece, marked
 from ...hooks.traces import TraceError, TraceTurn
-from ...system.cli import one_line_errors, run_main, whole_number
-from .facts import Fact, Span, changes_of, events_of, facts_of, gold_spans
-from .groups import Group, Sibling, files_of, groups_of, log_probs_of
+from ...system.cli import one_line_errors, whole_number
+from .groups import Fact, Group, Sibling, facts_of, files_of, gold_spans, groups_of, log_probs_of
 
 T = TypeVar("T")
 _AROUND = 160
 """Characters of a section that are shown around each answer."""
 _BESIDE = " " * 11
-_COLOURS = {r"<<.*?>>": "bold black on yellow", r"\{\+.*?\+\}": "green", r"\[-.*?-\]": "red",
-            r"^(turn \d+ of|\w+ \d+, question).*": "bold"}
 _EVENTS = {"entered": "enters the memory", "lost": "is lost from the memory", "passed": "read, and not kept",
            "answered": "is in the answer"}
 
@@ -57,29 +49,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.turn is not None:
             _pick("turn", options.turn, turns)
         lines = _trajectory(group, sibling, [options.turn] if options.turn else list(turns), options.whole)
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-    for line in lines:
-        text = Text(line)
-        for form, colour in _COLOURS.items():
-            text.highlight_regex(form, colour)
-        console.print(text)
+    print("\n".join(lines))
     return 0
 
 
 def _groups(folder: Path, rollout: int | None, length: str | None) -> list[Group]:
     """Those of one place, read from the files that may hold it."""
     files = files_of(folder)
-    rollouts = [file for file in files if file.stem.startswith("rollout_")]
-    if rollout is not None:
-        likely = [file for file in rollouts if file.stem == f"rollout_{rollout:06d}"]
-    elif length is not None:  # hosts name a file by the rollout, too
-        likely = [file for file in files if file.stem == length] or [file for file in files if file not in rollouts]
-    else:
-        likely = rollouts[-1:] or files
-    groups = [group for file in likely for group in groups_of(file)]
-    groups = [group for group in groups if length in (None, group.place.length)]
-    places = {group.place for group in groups}
-    if not places or (length is None and len(places) > 1):
+    named = length if rollout is None else f"rollout_{rollout:06d}"
+    likely = [file for file in files if file.stem == named or (named is None and file.stem.startswith("rollout_"))]
+    if named is None:
+        likely = likely[-1:]
+    groups = [group for file in likely or files for group in groups_of(file)]  # hosts name any file by the rollout
+    groups = [group for group in groups
+              if length in (None, group.place.length) and rollout in (None, group.place.rollout)]
+    if not groups or (length is None and len({group.place for group in groups}) > 1):
         raise TraceError(f"{folder}: --rollout or --length names one of: {', '.join(file.stem for file in files)}")
     return [group for group in groups if group.place == groups[-1].place]
 
@@ -118,7 +102,7 @@ def _trajectory(group: Group, sibling: Sibling, shown: Sequence[int], whole: boo
     facts = facts_of(group.first.golds)
     stories: dict[str, list[str]] = {fact.text: [] for fact in facts}
     for at, turn in enumerate(trace.turns):
-        events = events_of(turn, sibling.before(at), list(sibling.sections(turn).values()), facts)
+        events = sibling.events(at, facts)
         told = {fact.text: _EVENTS[event] for fact, event in zip(facts, events, strict=True) if event in _EVENTS}
         for fact, said in told.items():
             stories[fact].append(f"turn {at + 1} {said}")
@@ -132,6 +116,7 @@ def _trajectory(group: Group, sibling: Sibling, shown: Sequence[int], whole: boo
 
 
 def _said(turn: TraceTurn) -> Iterator[str]:
+    known = log_probs_of(turn)
     yield turn.kind
     yield from (f"earned {name} {value:.3g}" for name, value in turn.rewards.items() if value is not None)
     if turn.advantage is not None:
@@ -139,7 +124,7 @@ def _said(turn: TraceTurn) -> Iterator[str]:
     if turn.stop != "stop":
         yield f"ended by {turn.stop}"
     yield f"prompt {turn.prompt_tokens} tokens"
-    if known := log_probs_of(turn):
+    if known:
         yield f"reply {len(known)}, log-prob mean {fmean(known):z.2f}, lowest {min(known):z.2f}"
 
 
@@ -151,7 +136,7 @@ def _parts(sibling: Sibling, at: int, facts: Sequence[Fact], whole: bool) -> Ite
         shown = "".join(pieces if whole else map(_shortened, pieces))
         yield f"section {number + 1}", shown or "(its text was not kept)"
     if turn.kind != "final":
-        changes = changes_of(sibling.before(at), turn.memory, facts)
+        changes = sibling.changes(at, facts)
         yield "memory", marked([Piece(piece.change, _mark(piece.text, gold)) for piece, gold in changes])
     texts = {"recalled": turn.recalled, "answer" if turn.kind == "final" else "reply": turn.reply,
              "prompt": turn.prompt if whole else ""}
@@ -160,7 +145,7 @@ def _parts(sibling: Sibling, at: int, facts: Sequence[Fact], whole: bool) -> Ite
             yield label, _mark(text, gold_spans(text, facts))
 
 
-def _mark(text: str, gold: Sequence[Span]) -> str:
+def _mark(text: str, gold: Sequence[tuple[int, int]]) -> str:
     for start, end in reversed(gold):
         text = f"{text[:start]}<<{text[start:end]}>>{text[end:]}"
     return text
@@ -170,7 +155,3 @@ def _shortened(piece: str) -> str:
     """The ends of what stands between two answers."""
     left_out = len(piece) - 2 * _AROUND
     return f"{piece[:_AROUND]} ... {left_out:,} characters ... {piece[-_AROUND:]}" if left_out > _AROUND else piece
-
-
-if __name__ == "__main__":
-    run_main(main)

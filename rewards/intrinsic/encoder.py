@@ -93,13 +93,10 @@ class HashingEncoder:
     fingerprint = "hashing-384-1-4"
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        return self._counts.transform(texts).toarray().astype(np.float32)
-
-    @cached_property
-    def _counts(self) -> Any:
         from sklearn.feature_extraction.text import HashingVectorizer
 
-        return HashingVectorizer(analyzer="char_wb", ngram_range=(1, 4), n_features=384, lowercase=False)
+        counter = HashingVectorizer(analyzer="char_wb", ngram_range=(1, 4), n_features=384, lowercase=False)
+        return counter.transform(texts).toarray().astype(np.float32)
 
 
 Encoder = SentenceEncoder | HashingEncoder

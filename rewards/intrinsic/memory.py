@@ -54,7 +54,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -64,14 +64,11 @@ from numpy.typing import NDArray
 from pydantic import Field, FiniteFloat
 
 from ...system.errors import ConfigError
-from ..reward import Answered, Parts, Reward
+from ..reward import RIGHT, Answered, Parts, Reward
 from .encoder import Encoder, Vectors
 
 Weight = Annotated[FiniteFloat, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
-ID_BYTES = 16
-SUCCESS = 0.5
-"""An answer worth at least this is a success, any other a failure."""
 KEYS, VALUES = 10_000, 100
 """Questions of a store, and vectors of a question; the oldest one goes first."""
 ENTROPY_TEXTS, LEXICAL_TEXTS, LEXICAL_LINES = 1_000, 50, 8
@@ -100,7 +97,7 @@ class Intrinsic(Reward):
         weights = self.weights()
         parts = [{f"intrinsic_{term}": weights[term] * scaled(raw.get(term), window)
                   for term, window in self.windows.items()} for raw in raws]
-        for i in sorted(range(len(batch)), key=lambda i: _lot(batch[i])):
+        for i in sorted(range(len(batch)), key=lambda i: (_lot(batch[i]), batch[i].accuracy)):
             if batch[i].reasoning.strip():
                 self.remember(batch[i])
             for term, value in raws[i].items():
@@ -115,7 +112,6 @@ class Intrinsic(Reward):
         """By term, as memory is now."""
         return self._weights
 
-    @abstractmethod
     def remember(self, answer: Answered) -> None:
         """Keep an answer, whose reasoning is not blank."""
 
@@ -132,7 +128,6 @@ class Intrinsic(Reward):
     def arrays(self) -> dict[str, Any]:
         """What it remembers, by name."""
 
-    @abstractmethod
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Fill an empty memory with what ``arrays`` gave."""
 
@@ -168,18 +163,9 @@ def normalised(question: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", question).split())
 
 
-def question_id(question: str) -> bytes:
-    """16 bytes that equal questions (``normalised``) share, and no others."""
-    return _digest(normalised(question).encode())
-
-
-def _lot(answer: Answered) -> tuple[bytes, float]:
+def _lot(answer: Answered) -> bytes:
     """Sorts a batch as if by lot, but the same in every order of it."""
-    return _digest(question_id(answer.question) + answer.reasoning.encode()), answer.accuracy
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=ID_BYTES).digest()
+    return hashlib.blake2b(f"{normalised(answer.question)}\n{answer.reasoning}".encode()).digest()
 
 
 # --- knn and knn+ -------------------------------------------------------------------------------------------------
@@ -223,40 +209,34 @@ class Episodic(Intrinsic):
     async def parts(self, answer: Answered) -> Parts:
         """The answer's own, while its texts are embedded beside the rollout."""
         if answer.reasoning.strip():
-            await asyncio.wrap_future(self._thread.submit(self._embedded, answer))
+            for text in (normalised(answer.question), answer.reasoning):
+                await asyncio.wrap_future(self._thread.submit(self._vector, text))
         return answer.parts
 
-    def _embedded(self, answer: Answered) -> tuple[Vectors, Vectors]:
-        """The vectors of the question and of the reasoning, [dims]."""
-        return self._vector(normalised(answer.question)), self._vector(answer.reasoning)
-
     def raw_terms(self, batch: Sequence[Answered]) -> Sequence[Mapping[str, float]]:
-        retrieved: dict[bytes, list[Vectors]] = {}
+        @cache
+        def retrieved(question: str) -> list[Vectors]:
+            key = self._vector(question)
+            return [store.nearest(question, key, self.settings.k) for store in self.stores.values()]
 
-        def terms(answer: Answered) -> dict[str, float]:
-            question = question_id(answer.question)
-            key, vector = self._embedded(answer)
-            if question not in retrieved:
-                retrieved[question] = [store.nearest(question, key, self.settings.k) for store in self.stores.values()]
-            return _terms(vector, *retrieved[question])
-
-        return [terms(answer) if answer.reasoning.strip() else {} for answer in batch]
+        return [_terms(self._vector(answer.reasoning), *retrieved(normalised(answer.question)))
+                if answer.reasoning.strip() else {} for answer in batch]
 
     def weights(self) -> Mapping[str, float]:
         cold = "failure" in self.stores and len(self.stores["failure"].held) < self.settings.warmup
         return self._weights | ({"explore": 0.0} if cold else {})
 
     def remember(self, answer: Answered) -> None:
-        kind = "success" if answer.accuracy >= SUCCESS else "failure"
+        kind = "success" if answer.accuracy >= RIGHT else "failure"
         if kind in self.stores:
-            key, vector = self._embedded(answer)
-            self.stores[kind].add(question_id(answer.question), key, vector[None])
+            question = normalised(answer.question)
+            self.stores[kind].add(question, self._vector(question), self._vector(answer.reasoning)[None])
 
     def metrics(self) -> dict[str, float]:
         shown = super().metrics()
         for kind, store in self.stores.items():
-            shown[f"intrinsic/{kind}_questions"] = float(len(store.held))
-            shown[f"intrinsic/{kind}_vectors"] = float(sum(len(vectors) for _, vectors in store.held.values()))
+            shown[f"intrinsic/{kind}_questions"] = len(store.held)
+            shown[f"intrinsic/{kind}_vectors"] = sum(len(vectors) for _, vectors in store.held.values())
         return shown
 
     def file(self) -> str:
@@ -295,10 +275,10 @@ class Store:
 
     def __init__(self, keys: int, values: int) -> None:
         self._keys, self._values = keys, values
-        self.held: dict[bytes, tuple[NDArray[np.float16], deque[NDArray[np.float16]]]] = {}
-        """A question's own vector, which says what others are near, and those of its answers, by ``question_id``."""
+        self.held: dict[str, tuple[NDArray[np.float16], deque[NDArray[np.float16]]]] = {}
+        """By question (``normalised``): its own vector, which says what others are near, and those of its answers."""
 
-    def nearest(self, question: bytes, key: Vectors, k: int) -> Vectors:
+    def nearest(self, question: str, key: Vectors, k: int) -> Vectors:
         """The vectors, [n, dims], of the ``k`` nearest questions; the question itself, if stored, is the nearest."""
         found = [question] if question in self.held else []
         if self.held and len(found) < k:
@@ -309,7 +289,7 @@ class Store:
         rows = [row for name in found[:k] for row in self.held[name][1]]
         return np.array(rows, np.float32).reshape(-1, len(key))
 
-    def add(self, question: bytes, key: NDArray[Any], values: NDArray[Any]) -> None:
+    def add(self, question: str, key: NDArray[Any], values: NDArray[Any]) -> None:
         """Add vectors, [n, dims], to a question whose own vector is ``key``."""
         if question not in self.held:
             if len(self.held) == self._keys:
@@ -318,20 +298,20 @@ class Store:
         self.held[question][1].extend(values.astype(np.float16))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What it holds, oldest questions first: ids [n, 16], and of each its vectors, the question's own one first:
+        """What it holds, oldest questions first: the questions as JSON, and of each its vectors, its own one first:
         their ends [n] in [m, dims]."""
         if not self.held:
             return {}
         rows = [np.stack([key, *vectors]) for key, vectors in self.held.values()]
-        questions = np.frombuffer(b"".join(self.held), np.uint8).reshape(-1, ID_BYTES)
-        return {"questions": questions, "ends": np.cumsum(list(map(len, rows))), "rows": np.concatenate(rows)}
+        return {"questions": np.array(json.dumps([*self.held])), "ends": np.cumsum(list(map(len, rows))),
+                "rows": np.concatenate(rows)}
 
     def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Fill an empty store with ``arrays``. What is more than fits leaves as if it had been added."""
         if "questions" in arrays:
             parts = np.split(arrays["rows"], arrays["ends"][:-1])
-            for question, (key, *vectors) in zip(arrays["questions"], parts, strict=True):
-                self.add(question.tobytes(), key, np.array(vectors))
+            for question, (key, *vectors) in zip(json.loads(str(arrays["questions"])), parts, strict=True):
+                self.add(question, key, np.array(vectors))
 
 
 # --- entropy and lexical ------------------------------------------------------------------------------------------
@@ -363,9 +343,9 @@ class TextReward(Intrinsic):
 
     def __init__(self, settings: EntropySettings) -> None:
         self._lexical = isinstance(settings, LexicalSettings)
-        self._mode = "lexical" if self._lexical else "entropy"
+        self._mode, most = ("lexical", LEXICAL_TEXTS) if self._lexical else ("entropy", ENTROPY_TEXTS)
         super().__init__(settings, {self._mode: settings.weight})
-        self._texts: deque[str] = deque(maxlen=LEXICAL_TEXTS if self._lexical else ENTROPY_TEXTS)
+        self._texts: deque[str] = deque(maxlen=most)
 
     def raw_terms(self, batch: Sequence[Answered]) -> Sequence[Mapping[str, float]]:
         texts = {answer.reasoning for answer in batch if answer.reasoning.strip()} if self._texts else set()
@@ -402,9 +382,8 @@ def entropy(counts: Mapping[str, int]) -> float:
 def chosen_lines(text: str, most: int = LEXICAL_LINES) -> tuple[str, ...]:
     """At most ``most`` of its lines that are not blank, evenly spread from the first to the last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if len(lines) <= most:
-        return tuple(lines)
-    return tuple(lines[round(i * (len(lines) - 1) / max(1, most - 1))] for i in range(most))
+    chosen = np.linspace(0, len(lines) - 1, min(most, len(lines))).round().astype(int)
+    return tuple(lines[place] for place in chosen)
 
 
 def lines_apart(one: Sequence[str], other: Sequence[str]) -> float:

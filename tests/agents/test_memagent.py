@@ -1,10 +1,15 @@
-"""MemAgent on the one loop: turns, carried memory, what turns show, how trajectories end, what every one counts."""
+"""MemAgent on the one loop: turns, carried memory, what turns show, how trajectories end, how long turns can be."""
 
+from pathlib import Path
 
 import pytest
 
+from mem_agent.agents import AGENTS, longest_turn
 from mem_agent.agents.records import FailureKind, Outcome, StopReason, TurnFailed
+from mem_agent.checkpoints.hf_model import load_vocabulary, with_engine_length
 from mem_agent.config import Config, ConfigError
+from mem_agent.system.cli import PACK, load_recipe
+from mem_agent.tests.helpers.fake_host import make_model
 from mem_agent.tests.helpers.scripted import END, QUESTION, SECTIONS, VOCABULARY, build, read, spliced
 
 
@@ -38,29 +43,17 @@ def test_a_hidden_question_is_shown_in_the_final_turn_alone(agent):
     assert [QUESTION in prompt for prompt in run.prompts] == [False] * (len(run.prompts) - 1) + [True]
 
 
-ENDINGS = {
-    "aborted": (("partial", StopReason.ABORT), Outcome.ABORTED, 2),
-    "failed": (TurnFailed(FailureKind.TIMEOUT, "late"), Outcome.FAILED, 1),
-}
-
-
-@pytest.mark.parametrize("reply,outcome,turns", ENDINGS.values(), ids=ENDINGS)
+@pytest.mark.parametrize("reply,outcome,turns", [
+    (("partial", StopReason.ABORT), Outcome.ABORTED, 2), (TurnFailed(FailureKind.TIMEOUT, "late"), Outcome.FAILED, 1),
+])
 def test_a_round_that_did_not_finish_leaves_no_memory(reply, outcome, turns):
     run = read(["m zero", reply])
     assert run.trajectory.outcome is outcome and run.memories == ["m zero"] and len(run.trajectory.turns) == turns
     assert (run.count("rounds"), run.count("chunks")) == (turns, 3)
 
 
-def test_other_exceptions_propagate_and_a_cut_answer_keeps_its_text():
-    with pytest.raises(ZeroDivisionError):
-        read(["m", ZeroDivisionError()])
-    run = read(["m", "m", "m", ("\\boxed{re", StopReason.LENGTH)])
-    assert run.trajectory.outcome is Outcome.TRUNCATED and run.trajectory.answer == "\\boxed{re"
-
-
 @pytest.mark.parametrize("settings,name", [
-    ({"agent": "nope"}, "AGENT"), ({"agent_args": "carry=all"}, "AGENT_ARGS"), ({"agent_args": "width=2"}, "width"),
-    ({"agent": "parallel", "agent_args": "width=17"}, "width"), ({"agent_args": "turn_cost=2"}, "turn_cost"),
+    ({"agent": "nope"}, "AGENT"), ({"agent_args": "carry=all"}, "AGENT_ARGS"), ({"agent_args": "turn_cost=2"}, "turn"),
     ({"agent": "rememr1", "agent_args": "recall=embedding"}, "recall_model"),
     ({"agent": "rememr1", "agent_args": "query_blind=1 recall_query=question"}, "recall_query"),
 ])
@@ -69,27 +62,11 @@ def test_settings_that_an_agent_cannot_have_are_refused_by_name(settings, name):
         build(Config(**settings))
 
 
-def test_the_loop_counts_for_every_agent():
-    """Two chunks side by side, a turn that merges them, and the answer."""
-    run = read(["a", "b", "ab", "x"], 2, "width=2", agent="parallel")
-    turns = run.trajectory.turns
-    assert [turn.round for turn in turns] == [0, 0, 1, 2]
-    expected = {
-        "turns": 4, "rounds": 3, "chunks": 2, "document_tokens": 4, "dropped_tokens": 0,
-        "prompt_tokens": sum(len(turn.prompt_ids) for turn in turns),
-        "response_tokens": sum(len(turn.response_ids) for turn in turns),
-        "memory_tokens": len(run.trajectory.memories[-1]),
-    }
-    assert {name: run.count(name) for name in expected} == expected
-
-
 # --- what turns show ----------------------------------------------------------------------------------------------
 
 TAGGED = "<update>{}</update><recall>{}</recall>"
 SHOWN = {
-    "memagent": (["a", "b", "c", "x"], "", [0, 1, 2, None], [""] * 4),
     "gated": (["update\na", "skip", "finish", "x"], "", [0, 1, 2, None], [""] * 4),
-    "mem1": (["<IS>a</IS>"] * 4, "", [0, 1, 2, None], [""] * 4),
     "parallel": (["a", "b", "a b", "a b c", "x"], "width=2", [0, 1, None, 2, None], [""] * 5),
     "rememr1": ([TAGGED.format("red key", ""), TAGGED.format("b", "red"), TAGGED.format("c", "nobody"), "x"], "",
                 [0, 1, 2, None], ["", "", "red key", ""]),
@@ -107,6 +84,55 @@ def test_a_turn_says_which_section_it_shows_and_what_was_recalled(agent):
         assert shown == SECTIONS[2 * turn.section.number :][:2]
 
 
-def test_a_turn_in_words_of_its_own_does_not_say_that_nothing_else_is_shown():
-    assert [(t.section, t.told) for t in read(["x"], 0, agent="single").trajectory.turns] == [(None, True)]
-    assert [(t.section, t.told) for t in read(["x"], 0, agent="chat").trajectory.turns] == [(None, False)]
+# --- the longest turn is a bound of every turn, and is reached -----------------------------------------------------
+
+BUDGETS = {"m": 32, "f": 16}
+REPLIES = ["", "nothing", "skip", "x" * 32, "y" * 32, "finish\nz", "update\n" + "w" * 20, "a b c", "<IS>b</IS>",
+           "<update>" + "v" * 16 + "</update>", "<update>u</update><recall>u</recall>"]
+
+
+def longest(replies, chunks, agent, args):
+    """The tokens of the longest turn with its budget, of a reading of full chunks."""
+    run = read(lambda prompt, n: VOCABULARY.encode_text(replies[n % len(replies)])[:32], chunks, args, agent=agent)
+    return max(len(turn.prompt_ids) + BUDGETS[kind]
+               for turn, kind in zip(run.trajectory.turns, run.kinds, strict=True))
+
+
+def bound(agent, args):
+    sizes = {"mem_chunk_tokens": 2, "mem_max_question": len(VOCABULARY.encode_text(QUESTION))}
+    return longest_turn(Config(**sizes, mem_max_memory=32, mem_max_final=16, agent=agent, agent_args=args), VOCABULARY)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_no_turn_is_longer(agent):
+    for start in range(len(REPLIES)):
+        assert longest(REPLIES[start:] + REPLIES[:start], 10, agent, "") <= bound(agent, "")
+
+
+@pytest.mark.parametrize("agent,args", [("memagent", ""), ("memagent", "carry=reply"), ("gated", ""),
+                                        ("parallel", "width=4")])
+def test_a_turn_that_long_happens(agent, args):
+    """Under ``parallel``: a first round that is merged, and a second one beside the merged memory."""
+    assert longest([letter * 32 for letter in "xyzwv"], 8, agent, args) == bound(agent, args)
+
+
+@pytest.mark.parametrize("agent", ["memagent", "rememr1", "chat"])
+def test_an_engine_has_room_for_the_longest_turn_within_the_models_positions(agent, tmp_path):
+    config = Config(mem_chunk_tokens=300, mem_max_final=40, mem_max_question=50, agent=agent)
+    most = longest_turn(config, VOCABULARY)
+    settled = with_engine_length(config, make_model(tmp_path / "far", "qwen3-4b"), VOCABULARY).engine_max_len
+    assert most <= settled < most + 64
+    near = make_model(tmp_path / "near", "qwen3-4b", max_position_embeddings=most)
+    assert with_engine_length(config, near, VOCABULARY).engine_max_len == most
+    for length in (most + 1, most - 1):
+        with pytest.raises(ConfigError, match="ENGINE_MAX_LEN"):
+            with_engine_length(config.replace(engine_max_len=length), near, VOCABULARY)
+
+
+@pytest.mark.parametrize(("recipe", "agent"), [("pocket", "memagent"), ("pocket", "gated"), ("pocket", "parallel"),
+                                               ("two-hop", "rememr1"), ("two-hop-memagent", "memagent")])
+def test_the_small_recipes_have_room_to_spare(recipe, agent):
+    """Their engines' 256 tokens are in the published figures' fingerprints."""
+    config = Config.from_env({"AGENT": agent, **load_recipe(str(PACK / "recipes" / f"{recipe}.env"))})
+    folder = Path(config.hf_ckpt)
+    assert with_engine_length(config, folder, load_vocabulary(folder)).engine_max_len == 256

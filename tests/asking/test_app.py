@@ -8,10 +8,8 @@ import aiohttp
 import openai
 import pytest
 
-from mem_agent.tests.helpers.asking import DOCUMENT, REPLIES, VOCABULARY, chat, model_folder, prompt_of, reply, use
-from mem_agent.tests.helpers.document_files import pdf_bytes
+from mem_agent.tests.helpers.asking import DOCUMENT, REPLIES, VOCABULARY, chat, reply, use
 
-__all__ = ["model_folder"]
 KEYS = ("other", "secret")
 BOTH = pytest.mark.parametrize("stream", [False, True])
 
@@ -24,9 +22,9 @@ def content(chunks):
     return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
 
 
-async def fetched(url, method="GET", **options):
+async def fetched(url, **options):
     """Status and text."""
-    async with aiohttp.ClientSession() as session, session.request(method, url, **options) as answer:
+    async with aiohttp.ClientSession() as session, session.get(url, **options) as answer:
         return answer.status, await answer.text()
 
 
@@ -55,12 +53,10 @@ def test_a_stream_tells_the_memory_then_the_answer_and_a_completion_is_the_same(
 
 ANSWER, GUESS = "so \\boxed{key}", "I guess \\boxed{tin}"
 LATE = [*reply(GUESS)[:-1], *VOCABULARY.encode_markup("</think>"), *reply(ANSWER)]
-OPENED = [*VOCABULARY.encode_markup("<think>hm</think>"), *reply(ANSWER)]
 
 
 @pytest.mark.parametrize("final,stop,text,answer,told", [
-    (LATE, [], ANSWER, "key", f"{GUESS}</think>{ANSWER}"), (OPENED, [], ANSWER, "key", ANSWER),
-    (ANSWER, ["\\boxed"], "so ", "", "so "), (ANSWER + " and", "}", ANSWER[:-1], "", ANSWER[:-1]),
+    (LATE, [], ANSWER, "key", f"{GUESS}</think>{ANSWER}"), (ANSWER + " and", "}", ANSWER[:-1], "", ANSWER[:-1]),
 ])  # fmt: skip
 def test_a_reply_is_behind_its_thinking_and_before_a_stop_string(model_folder, final, stop, text, answer, told):
     """Where nothing had opened the thinking, a stream has told it when its end comes, and says so."""
@@ -72,23 +68,6 @@ def test_a_reply_is_behind_its_thinking_and_before_a_stop_string(model_folder, f
     assert whole.choices[0].message.content == text and content(chunks) == told
     assert whole.mem_agent["answer"] == chunks[-1].mem_agent["answer"] == answer
     assert stops == [None, None, None, list(stop) or None]
-
-
-def question(body):
-    """What a prompt asks."""
-    return prompt_of(body).partition("<problem>\n")[2].partition("\n</problem>")[0]
-
-
-@BOTH
-def test_eight_questions_at_once(model_folder, stream):
-    """The router answers none of the first turns until all eight are there."""
-    async def user(client, served, router):
-        router.together, router.default = 8, lambda body: reply(question(body))
-        messages = [[{"role": "user", "content": f"Question: Q{n}{n}? Answer:"}] for n in range(8)]
-        done = await asyncio.gather(*((streamed if stream else chat)(client, messages=one) for one in messages))
-        return [content(one) if stream else one.choices[0].message.content for one in done], router.peak
-
-    assert use(model_folder, [], user) == ([f"Q{n}{n}?" for n in range(8)], 8)
 
 
 @BOTH
@@ -115,36 +94,25 @@ def about(**file):
 
 def test_a_file_is_its_keys_own_and_keys_are_in_no_log(model_folder, caplog):
     caplog.set_level(0)
+    inside = {"file_data": "data:text/plain;base64," + base64.b64encode(DOCUMENT.encode()).decode()}
 
     async def user(client, served, router):
         file = await client.files.create(file=("notes.txt", DOCUMENT.encode()), purpose="user_data")
-        for key, error in (("other", openai.NotFoundError), ("wrong-one", openai.AuthenticationError)):
+        mine, bad = {"file_id": file.id}, {"file_data": "iVBORw0KGgoAAAAA"}
+        for key, sent, error in (("other", mine, openai.NotFoundError), ("wrong", mine, openai.AuthenticationError),
+                                 ("secret", bad, openai.BadRequestError)):
             with pytest.raises(error):
-                await chat(client.with_options(api_key=key), messages=about(file_id=file.id))
+                await chat(client.with_options(api_key=key), messages=about(**sent))
         assert not router.requests
-        return file, await chat(client, messages=about(file_id=file.id))
+        return [(await chat(client, messages=about(**sent))).mem_agent["sections"] for sent in (mine, inside)]
 
-    file, done = use(model_folder, REPLIES, user, {"keys": KEYS})
-    assert file.filename == "notes.txt" and file.bytes == len(DOCUMENT) and done.mem_agent["sections"] == 3
-    assert "POST" in caplog.text and "secret" not in caplog.text and "wrong-one" not in caplog.text
-
-
-def test_a_pdf_inside_a_message_is_read_and_what_is_no_document_refused(model_folder):
-    data = "data:application/pdf;base64," + base64.b64encode(pdf_bytes([["Ann has gold."]])).decode()
-
-    async def user(client, served, router):
-        await chat(client, messages=about(file_data=data, filename="a.pdf"))
-        for wrong in ({"file_data": "?"}, {"filename": "a.txt"}, {"file_data": "iVBORw0KGgoAAAAA"}):
-            with pytest.raises(openai.BadRequestError):
-                await chat(client, messages=about(**wrong))
-        return "".join(map(prompt_of, router.requests))
-
-    assert "Ann has gold." in use(model_folder, [], user, mem_chunk_tokens=64)
+    assert use(model_folder, REPLIES * 2, user, {"keys": KEYS}) == [3, 3]
+    assert "POST" in caplog.text and "secret" not in caplog.text and "Bearer" not in caplog.text
 
 
 @pytest.mark.parametrize("keys,path,headers,status", [
     ((), "/v1/models", {}, 200), ((), "/v1/models", {"Host": "127.0.0.1.evil.example:80"}, 403),
-    (KEYS, "/v1/models", {}, 401), (KEYS, "/metrics", {}, 401), (KEYS, "/health", {}, 200),
+    (KEYS, "/metrics", {}, 401), (KEYS, "/health", {}, 200),
     (KEYS, "/v1/models", {"Authorization": "Basic secret"}, 401),
     (KEYS, "/v1/models", {"Host": "model.example", "Authorization": "bearer secret"}, 200),
 ])  # fmt: skip
@@ -159,9 +127,8 @@ def test_who_may_ask(model_folder, keys, path, headers, status):
 
 
 @pytest.mark.parametrize("body,status,param", [
-    ({"messages": []}, 400, None), ({"n": 2}, 400, "n"), ({"model": "other"}, 404, None),
+    ({"messages": []}, 400, None), ({"model": "other"}, 404, None), ({"n": 2}, 400, "n"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "messages.0.content.0.type"),
-    ({"messages": [{"role": "user", "content": "Question: " + "who " * 99}]}, 400, None),
     ({"extra_body": {"documents": ["Z" * 99]}}, 413, None),
 ])  # fmt: skip
 @BOTH
@@ -191,19 +158,7 @@ def test_failures_are_the_errors_that_openais_client_has_for_them(model_folder):
         return int(full.value.response.headers["Retry-After"]) > 0, late.value.status_code, len(router.requests)
 
     replies = ["x", "abort"] * 2 + ["hang"]
-    assert use(model_folder, replies, user, {"concurrency": 1, "timeout": 0.4}) == (True, 504, 5)
-
-
-@BOTH
-def test_a_bug_shows_no_stack(model_folder, monkeypatch, caplog, stream):
-    monkeypatch.setattr("mem_agent.asking.reader.sources", lambda *_: 1 / 0)
-
-    async def user(client, served, router):
-        with pytest.raises(openai.APIError if stream else openai.InternalServerError) as error:
-            await (streamed if stream else chat)(client)
-        return str(error.value.body)
-
-    assert "division" not in use(model_folder, REPLIES, user) and "ZeroDivisionError" in caplog.text
+    assert use(model_folder, replies, user, {"concurrency": 1, "timeout": 1.0}) == (True, 504, 5)
 
 
 def test_models_health_and_metrics(model_folder):
@@ -211,12 +166,10 @@ def test_models_health_and_metrics(model_folder):
         assert [model.id async for model in await client.models.list()] == ["pocket"]
         await chat(client)
         well, (_, metrics), nowhere = [await fetched(f"{served.url}/{path}") for path in ("health", "metrics", "v2")]
-        reader = served.service.reader
-        reader.endpoint = dataclasses.replace(reader.endpoint, base_url="http://127.0.0.1:9")
-        broken = await fetched(f"{served.url}/v1/chat/completions", "POST", data=b"{")
-        return metrics, [state[0] for state in (well, nowhere, broken, await fetched(f"{served.url}/health"))]
+        served.reader.endpoint = dataclasses.replace(served.reader.endpoint, base_url="http://127.0.0.1:9")
+        return metrics, [state[0] for state in (well, nowhere, await fetched(f"{served.url}/health"))]
 
     metrics, states = use(model_folder, REPLIES, user)
-    assert states == [200, 404, 400, 503] and "red key" not in metrics and "Who" not in metrics
+    assert states == [200, 404, 503] and "red key" not in metrics and "Who" not in metrics
     for line in ('mem_agent_turns_total{kind="memory"} 3', "mem_agent_failures_total 0", 'handler="/v1/models"'):
         assert line in metrics

@@ -4,10 +4,9 @@ import orjson
 import pytest
 
 from mem_agent.asking import ask
-from mem_agent.tests.helpers.asking import SETTINGS, model_folder, reply
+from mem_agent.tests.helpers.asking import SETTINGS, reply
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 
-__all__ = ["model_folder"]
 QUESTION = "Which metal?"
 TEXT = "Ann has gold.\nBen has silver.\nRain fell today.\n"
 """Three lines, read in three sections."""
@@ -82,8 +81,7 @@ def test_answers_without_a_source_or_a_box_sections_side_by_side_and_what_a_fold
 
 @pytest.mark.parametrize(("arguments", "code", "line"), [
     ({"files": ("gone.txt",)}, 1, "gone.txt"), ({"files": ("locked.pdf",)}, 1, "locked.pdf"),
-    ({"replies": [401]}, 1, "401"), ({"question": "  "}, 2, "question"),
-    ({"question": "x" * 2000}, 1, "2000"), ({"replies": ["gold"] * 3 + [""]}, 1, "model"),
+    ({"question": "  "}, 2, "question"), ({"replies": ["gold"] * 3 + [""]}, 1, "model"),
     ({"url": "http://127.0.0.1:9"}, 1, "127.0.0.1:9"), ({"url": "nonsense"}, 2, "--url"),
 ])  # fmt: skip
 def test_what_cannot_be_answered_is_one_line(asked, tmp_path, arguments, code, line):

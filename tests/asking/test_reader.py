@@ -1,25 +1,15 @@
 """Reading step by step against a router that plays a script: every agent, failures, limits, cancellation."""
 
 import asyncio
-from string import ascii_lowercase
 
-import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models
-from transformers import PreTrainedTokenizerFast
 
-from mem_agent.agents.documents import split_chunks
 from mem_agent.agents.records import TurnFailed
-from mem_agent.asking.reader import sections_of
-from mem_agent.asking.steps import Delta, TurnDone
+from mem_agent.asking.steps import TurnDone
 from mem_agent.rollout_client import close_clients
-from mem_agent.tests.helpers.asking import DOCUMENT, VOCABULARY, model_folder, prompt_of, reader_of, router_of
+from mem_agent.tests.helpers.asking import DOCUMENT, VOCABULARY, reader_of, router_of
 from mem_agent.tests.helpers.fake_router import running
-from mem_agent.tests.helpers.tiny_tokenizer import CHATML
 
-__all__ = ["model_folder"]
 ASKED = [{"role": "user", "content": "Who, then?"}]
 
 
@@ -38,22 +28,6 @@ def read(folder, replies, messages=ASKED, document=DOCUMENT, config=None, stream
                 await close_clients()
 
     return steps, asyncio.run(main()), router.requests
-
-
-def test_bytes_that_change_those_before_them_begin_nothing_anew(tmp_path):
-    """As SentencePiece models decode: while a second character is not whole, neither is the first."""
-    core = Tokenizer(models.BPE({"<unk>": 0} | {f"<0x{byte:02X}>": 1 + byte for byte in range(256)}
-                                | {letter: 257 + n for n, letter in enumerate(ascii_lowercase)}, [],
-                                unk_token="<unk>", byte_fallback=True))
-    core.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
-    core.add_special_tokens([AddedToken("<|im_start|>", special=True), AddedToken("<|im_end|>", special=True)])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|im_end|>", chat_template=CHATML)
-    tokenizer.save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_bytes(orjson.dumps({"max_position_embeddings": 4096}))
-    final = tokenizer.encode("so 中文 it", add_special_tokens=False) + [tokenizer.eos_token_id]
-    steps, answered, _ = read(tmp_path, [final], document="", streams=True)
-    deltas = [step.text for step in steps if isinstance(step, Delta)]
-    assert len(deltas) > 2 and "".join(deltas) == answered.text == "so 中文 it"
 
 
 def test_requests_are_those_of_evaluation_where_nothing_else_is_asked(model_folder):
@@ -80,7 +54,8 @@ def test_turns_side_by_side_and_recalled_memories_are_told(model_folder):
 
 def test_an_agent_without_documents_is_shown_it_before_the_question(model_folder):
     messages = [{"role": "system", "content": "Be brief."}, *ASKED]
-    prompt = prompt_of(read(model_folder, [], messages, config={"agent": "chat"})[2][0])
+    _, _, (asked,) = read(model_folder, [], messages, config={"agent": "chat"})
+    prompt = VOCABULARY.tokenizer.decode(asked["token_ids"])
     assert f"{DOCUMENT}\n\nWho, then?" in prompt and "Be brief." in prompt
 
 
@@ -95,26 +70,3 @@ def test_an_agent_without_documents_is_shown_it_before_the_question(model_folder
 def test_what_cannot_be_answered_is_a_failure_of_its_kind(model_folder, options, kind, asked):
     _, failed, requests = read(model_folder, **{"replies": [], **options})
     assert failed.kind == kind and str(failed) and len(requests) == asked
-
-
-# --- sections of a document: in order, without gaps, and where the chunks were cut -----------------------------------
-
-
-def cut(text, size, decode=VOCABULARY.decode):
-    chunks = split_chunks(VOCABULARY.encode_text(text), size, None).chunks
-    return [text[s.start : s.end] for s in sections_of(text, chunks, decode)]
-
-
-@given(st.text(min_size=1), st.integers(1, 9))
-def test_sections_joined_are_the_document(text, size):
-    texts = cut(text, size)
-    assert "".join(texts) == text and len(texts) == -(-len(VOCABULARY.encode_text(text)) // size)
-
-
-def test_a_tokenizer_that_changes_texts_shifts_no_border_far():
-    text = "Anna has the red key. Ben has a blue one, and CARL has none at all; nobody knows why. " * 30
-    exact = cut(text, 20)
-    for change in (str.lower, str.strip, lambda text: text.replace("a", "“")):
-        found = cut(text, 20, lambda ids, change=change: change(VOCABULARY.decode(ids)))
-        drift = [abs(len("".join(exact[:i])) - len("".join(found[:i]))) for i in range(len(exact))]
-        assert max(drift) <= 2 and "".join(found) == text

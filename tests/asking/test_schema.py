@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from pydantic import ValidationError
 
 from mem_agent.asking.schema import ChatRequest, conversation, split_message
 
@@ -34,7 +33,6 @@ GOLD = "Ann has gold."
 
 @pytest.mark.parametrize("messages,documents,expected", [
     ([user(f"{GOLD}\n\nQuestion: Who?")], [], GOLD),
-    ([user(text(GOLD), text("Who?"))], [], GOLD),
     ([user(text(GOLD), text("Who?\nAnswer:"))], [], GOLD),
     ([user(FILE, text("Who? answer :\n"))], [], "f1"),
     ([user("Who?\n\nAnswer:")], ["Carl.", {"title": "T", "text": "Silver."}, {"file_id": "f1"}],
@@ -47,13 +45,6 @@ def test_documents_and_the_question(messages, documents, expected):
     assert document == expected and said[-1] == {"role": "user", "content": "Who?"}
 
 
-def test_messages_keep_their_order_and_roles_and_a_question_its_length():
-    said, _ = read({"role": "developer", "content": "Be brief."}, user("One?"), {"role": "assistant", "content": None},
-                   user("Two? " * 20), {"role": "assistant", "content": "It is"}, documents=["d"])
-    assert [(each["role"], each["content"]) for each in said] == [
-        ("system", "Be brief."), ("user", "One?"), ("user", ("Two? " * 20).strip()), ("assistant", "It is")]
-
-
 def options(**fields):
     return ChatRequest.model_validate({"messages": [user("Who?")], **fields}).options()
 
@@ -62,19 +53,7 @@ def test_options():
     asked = options(temperature=0, top_p=0.5, seed=3, max_tokens=9, stop="x", n=1, tools=[], unknown="?",
                     logprobs=None, response_format={"type": "text"})
     assert asked == {"sampling": {"temperature": 0.0, "top_p": 0.5}, "seed": 3, "answer_tokens": 9, "stop": ["x"]}
-    asked = options(max_completion_tokens=5, max_tokens=9, stop=["", "a"])
-    assert asked["answer_tokens"] == 5 and asked["stop"] == ["a"]
     assert options(**dict.fromkeys(("stream", "stop", "seed", "max_tokens", "tools", "n", "model"))) == options()
-
-
-@pytest.mark.parametrize("body", [
-    {"messages": ["hello"]}, {"messages": [{"role": "tool", "content": "x"}]}, {"messages": [user(text(3))]},
-    {"messages": [user({"type": "image_url"})]}, {"documents": [3]}, {"n": 2}, {"tools": [{}]}, {"logprobs": True},
-    {"response_format": {"type": "json_object"}}, {"stream": "false"}, {"temperature": True}, {"seed": "1"},
-])  # fmt: skip
-def test_what_is_wrong_is_refused(body):
-    with pytest.raises(ValidationError):
-        ChatRequest.model_validate({"messages": [user("Who?")], **body})
 
 
 LONG = "The key is red.\n\n" * 20
@@ -84,14 +63,10 @@ LONG = "The key is red.\n\n" * 20
     ("Ann has it.\n\nWho has the key?", "", "Ann has it.\n\nWho has the key?"),
     ("Ann has it.\n QUESTION : Who? Answer:", "Ann has it.", "Who?"),
     ("Question: 1+1?\nAnswer: 2\n\nQuestion: 2+2?\nAnswer:", "Question: 1+1?\nAnswer: 2", "2+2?"),
-    ("Question: Who?\n\nAnswer: ", "", "Who?"),
     ("End it with the words final answer:", "", "End it with the words final answer:"),
-    ("Ann has it.\nQuestion:", "", "Ann has it.\nQuestion:"),
     (LONG + "Who has the key?\n\n\n\nAnswer:", LONG.strip(), "Who has the key?"),
     ("Question: Who?\n\n" + LONG, LONG.strip(), "Who?"),
     ("x" * 200 + "\nWho?", "x" * 200, "Who?"),
-    ("x" * 200, "", "x" * 200),
-    ("The question: who knows. " * 9 + "\n\nWho?", ("The question: who knows. " * 9).strip(), "Who?"),
 ])  # fmt: skip
 def test_where_a_text_is_split(text, document, question):
     assert split_message(text, lambda text: len(text) > 100) == (document, question)

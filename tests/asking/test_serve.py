@@ -5,16 +5,16 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import openai
 import pytest
 
 from mem_agent.asking.serve import main, read_keys
-from mem_agent.tests.helpers.asking import ASKED, REPLIES, SETTINGS, model_folder, reply
+from mem_agent.pocket.task import make_examples
+from mem_agent.tests.helpers.asking import ASKED, REPLIES, SETTINGS, reply
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
-from mem_agent.tests.helpers.patience import HANGS_AFTER_S
-
-__all__ = ["model_folder"]
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 
 
 def test_keys_come_from_a_file_or_the_environment(tmp_path):
@@ -48,3 +48,32 @@ def test_a_life_in_front_of_a_server(model_folder):
             process.send_signal(signal.SIGTERM)
             out, _ = process.communicate(timeout=HANGS_AFTER_S)
     assert (process.returncode, done.mem_agent["answer"], out) == (0, "key", "")
+
+
+# --- on real engines ------------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.servers
+def test_the_pocket_model_is_served(tmp_path):
+    command = [sys.executable, "-m", "mem_agent", "serve", str(ROOT / "pocket" / "start"), "--port", "0"]
+    env = os.environ | {"RECIPE": str(ROOT / "recipes" / "pocket.env")}
+    with subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        url = process.stdout.readline().decode().split()[1]
+        client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+        (example,) = make_examples(seed=7, count=1, chunks=3)
+        question = {"role": "user", "content": f"{example.context}\n\nQuestion: {example.question}"}
+        ask = {"model": "start", "temperature": 0, "messages": [question]}
+        whole = client.chat.completions.create(stop=["zzz"], **ask)
+        chunks = list(client.chat.completions.create(stream=True, **ask))
+        assert whole.choices[0].message.content == "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        # Thousands of sections would be read for minutes; after one turn nobody listens.
+        parts = [{"type": "text", "text": text} for text in (example.context * 999, example.question)]
+        ask["messages"] = [{"role": "user", "content": parts}]
+        stream = client.chat.completions.create(stream=True, **ask)
+        next(chunk for chunk in stream if getattr(chunk.choices[0].delta, "reasoning_content", None))
+        stream.close()
+        wait_for(lambda: "mem_agent_reading 0.0" in client.get(url[:-3] + "/metrics", cast_to=str))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(HANGS_AFTER_S) == 0

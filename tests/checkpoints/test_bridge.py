@@ -1,4 +1,4 @@
-"""Hugging Face and megatron-core compute the same function, and weights survive the way there and back."""
+"""Hugging Face and megatron-core compute the same function."""
 
 import json
 from pathlib import Path
@@ -8,12 +8,12 @@ import pytest
 import torch
 from mbridge.core.parallel_states import ParallelStates
 from megatron.core.packed_seq_params import PackedSeqParams
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from mem_agent.checkpoints import megatron_cpu
-from mem_agent.checkpoints.bridge import UnsupportedModel, build_bridge, build_model, expected_tensors
+from mem_agent.checkpoints.bridge import build_bridge, build_model, expected_tensors
 from mem_agent.checkpoints.checkpoint import stored_name
+from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.training import ranks
 
@@ -34,7 +34,7 @@ def edit_config(folder: Path, **changes: object) -> Path:
 
 
 @torch.no_grad()
-def packed_logits(model, sequences: list[torch.Tensor]) -> list[torch.Tensor]:
+def packed_logits(model, sequences: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     lengths = [len(s) for s in sequences]
     bounds = torch.tensor([0, *lengths]).cumsum(0).int()
     packing = PackedSeqParams(
@@ -42,12 +42,11 @@ def packed_logits(model, sequences: list[torch.Tensor]) -> list[torch.Tensor]:
         max_seqlen_q=max(lengths), max_seqlen_kv=max(lengths),
     )
     positions = torch.cat([torch.arange(n) for n in lengths])
-    out = model(torch.cat(sequences)[None], positions[None], None, packed_seq_params=packing)
-    return list(out[0].split(lengths))
+    return model(torch.cat(sequences)[None], positions[None], None, packed_seq_params=packing)[0].split(lengths)
 
 
 @pytest.mark.parametrize("architecture,tied,changes", MODELS, ids=str)
-def test_logits_are_those_of_transformers_and_weights_come_back_bit_for_bit(tmp_path, architecture, tied, changes):
+def test_logits_are_those_of_transformers(tmp_path, architecture, tied, changes):
     """Of a model whose norms and biases are not at their neutral initial values."""
     folder = make_tiny_model(tmp_path, vocab=VOCAB, architecture=architecture, tied=tied, heads=4, kv_heads=2)
     reference = AutoModelForCausalLM.from_pretrained(edit_config(folder, **changes), dtype=torch.float32).eval()
@@ -68,11 +67,6 @@ def test_logits_are_those_of_transformers_and_weights_come_back_bit_for_bit(tmp_
     first, second = packed_logits(model, [tokens[0], tokens[1, :7]])
     assert expected.std() > 0.1
     assert (first - expected[0]).abs().max() < 1e-4 and (second - expected[1, :7]).abs().max() < 1e-4
-
-    with megatron_cpu.device_mode():
-        exported = dict(bridge.export_weights([model]))
-    saved = load_file(folder / "model.safetensors")
-    assert set(exported) == set(saved) and all(torch.equal(exported[name], saved[name]) for name in saved)
     own = {stored_name(name): tuple(parameter.shape) for name, parameter in model.named_parameters()}
     assert expected_tensors(bridge) == own
 
@@ -82,10 +76,9 @@ def test_logits_are_those_of_transformers_and_weights_come_back_bit_for_bit(tmp_
     ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6}}, "yarn"),
     ({"rope_parameters": LLAMA3_ROPE | {"low_freq_factor": 2.0}}, "low_freq_factor=2.0"),
     ({"use_sliding_window": True}, "use_sliding_window=True"),
-    ({"attention_bias": True}, "attention_bias=True"),
 ], ids=str)
 def test_what_cannot_be_trained_exactly_is_refused_in_one_line(tmp_path, change, message):
     folder = edit_config(make_tiny_model(tmp_path / "model"), **change)
-    with pytest.raises(UnsupportedModel, match=message) as error:
+    with pytest.raises(CheckpointError, match=message) as error:
         build_bridge(folder)
     assert str(folder) in str(error.value) and "\n" not in str(error.value)

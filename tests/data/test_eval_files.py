@@ -6,9 +6,10 @@ import huggingface_hub
 import pytest
 
 from mem_agent.data import synthesize
-from mem_agent.data.eval_files import main, published_ids
+from mem_agent.data.eval_files import DATASET, main, published_ids
 from mem_agent.data.rows import DataError
-from mem_agent.evaluation.questions import EvalError, data_hash, load_questions
+from mem_agent.evaluation.questions import data_hash, load_questions
+from mem_agent.evaluation.results import EvalError
 from mem_agent.tests.helpers.question_rows import put
 
 ROWS = [
@@ -26,21 +27,18 @@ def root(tmp_path):
     return tmp_path
 
 
-def entry(**changes):
-    return {"context": [3, 1], "input": "Where?", "answers": ["Rome"], "num_docs": 2, "index": 1} | changes
-
-
-def write(root, *entries, name="eval_12800.json"):
-    (root / name).write_text(json.dumps(entries))
+def write(root, *changes, name="eval_12800.json"):
+    entry = {"context": [3, 1], "input": "Where?", "answers": ["Rome"], "num_docs": 2, "index": 1}
+    (root / name).write_text(json.dumps([entry | change for change in changes]))
     return root / name
 
 
 def test_numbers_count_the_sorted_paragraphs_of_the_raw_file_which_is_part_of_the_data(root):
     """Sorted by characters: Ann (once, of both rows), Rome, Zoë, Été."""
-    write(root, entry(), entry(context=[2, 0], input="Who?", index=0))
-    contexts = [each.context for each in load_questions(root, "12800")]
-    assert contexts[0] == 'Document 1:\nÉté\n\n\nDocument 2:\nRome\n"Rome!" is.'
-    assert contexts[1] == "Document 1:\nZoë\nZoë is.\n\nDocument 2:\nAnn\nAnn is. She was."
+    write(root, {}, {"context": [2, 0], "input": "Who?", "index": 0})
+    assert [each.context for each in load_questions(root, "12800")] == [
+        'Document 1:\nÉté\n\n\nDocument 2:\nRome\n"Rome!" is.',
+        "Document 1:\nZoë\nZoë is.\n\nDocument 2:\nAnn\nAnn is. She was."]
     before = data_hash(root, "12800")
     (root / RAW).write_text(json.dumps(ROWS[::-1]))
     assert data_hash(root, "12800") != before
@@ -49,67 +47,34 @@ def test_numbers_count_the_sorted_paragraphs_of_the_raw_file_which_is_part_of_th
         list(load_questions(root, "12800"))
 
 
-@pytest.mark.parametrize(("wrong", "named"), [
-    (entry(context=[4]), "`context`"), (entry(index=2), "`index`"), (entry(index=0), "`index`")])
-def test_numbers_that_fit_no_document_are_one_line(root, wrong, named):
-    write(root, wrong)
-    with pytest.raises(EvalError, match=rf"eval_12800\.json: entry 0: .*{named}"):
-        list(load_questions(root, "12800"))
-
-
 def test_published_questions_are_rows_of_the_raw_file_in_the_files_order(root, tmp_path):
-    published = write(root, entry(context="text"), entry(context="text", input="Who?", index=0), name="eval_50.json")
+    published = write(root, {"context": "text"}, {"context": "text", "input": "Who?", "index": 0}, name="eval_50.json")
     assert published_ids(published, root / RAW) == ("b", "a")
-    training = {"prompt": [], "context": "text", "extra_info": {"index": 1, "question": "Where?", "num_docs": 200}}
-    one = put(root / "dev.jsonl", training)
-    assert published_ids(one, root / RAW) == ("b",)
+    with pytest.raises(DataError, match=r"eval_50\.json: row 1: .*`index`"):
+        published_ids(write(root, {"index": 0}, name="eval_50.json"), root / RAW)
+    one = put(root / "dev.jsonl", {"context": "text", "extra_info": {"index": 1, "question": "Where?"}})
     flags = ["--raw", str(root / RAW), "--output", str(tmp_path / "out"), "--lengths", "2"]
     assert synthesize.main([*flags, "--published-questions", str(one)]) == 0
     (made,) = json.loads((tmp_path / "out" / "eval_2.json").read_text())
     assert (made["input"], made["id"], made["answers"]) == ("Where?", "b", ["Rome"])
 
 
-@pytest.mark.parametrize("entries", [[entry(index=0)], [entry(index=7)], [{"id": "x", "input": "Where?"}]])
-def test_files_that_name_other_questions_are_one_line(root, entries):
-    with pytest.raises(DataError, match=r"eval_12800\.json"):
-        published_ids(write(root, *entries), root / RAW)
-
-
-# --- download; the hub's library is a stand-in -----------------------------------------------------------------------
-HUB = {"eval_50.json": "[50]", "eval_25600.json": "[]"}
-
-
-@pytest.fixture
-def asked(monkeypatch):
-    """What the hub's library is asked for."""
-    calls = []
+def test_the_lengths_that_are_asked_for_or_all_are_fetched(tmp_path, monkeypatch, capsys):
+    hub = {"eval_50.json": "[50]", "eval_25600.json": "[]"}
 
     def snapshot(dataset, *, repo_type, revision, allow_patterns, local_dir):
-        calls.append((dataset, revision, allow_patterns))
-        for name in set(allow_patterns) & set(HUB):
-            (local_dir / name).write_text(HUB[name])
+        if dataset == "a/none":
+            raise ConnectionError("refused")
+        assert revision == (None if dataset == DATASET else "v1")
+        for name in set(allow_patterns) & set(hub):
+            (local_dir / name).write_text(hub[name])
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    return calls
-
-
-def test_the_lengths_that_are_asked_for_or_all_are_fetched(tmp_path, asked, capsys):
-    assert main(["--output", str(tmp_path), "--lengths", "50", "--dataset", "a/b", "--revision", "v1"]) == 0
-    assert asked == [("a/b", "v1", ["eval_50.json"])] and RAW not in capsys.readouterr().out
-    assert main(["--output", str(tmp_path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"{tmp_path / 'eval_50.json'}: there" and RAW in lines[1]
-    assert main(["--output", str(tmp_path), "--lengths", "50 100"]) == 1
-    assert "eval_100.json" in capsys.readouterr().err
+    output = ["--output", str(tmp_path)]
+    assert main([*output, "--lengths", "50", "--dataset", "a/b", "--revision", "v1"]) == 0 == main(output)
+    first, again, by_number = capsys.readouterr().out.splitlines()
+    assert first == again == f"{tmp_path / 'eval_50.json'}: there" and RAW in by_number
+    for flags, said in ((["--lengths", "50 100"], "eval_100.json"), (["--dataset", "a/none"], "a/none: Connection")):
+        assert main([*output, *flags]) == 1 and said in capsys.readouterr().err
     (tmp_path / "manifest.json").write_text('{"files": {"eval_50.json": {"source": {}}}}')  # a synthesised one
-    assert main(["--output", str(tmp_path), "--lengths", "50"]) == 1 and "eval_50.json" in capsys.readouterr().err
-
-
-def test_a_hub_that_does_not_answer_is_one_line(tmp_path, monkeypatch, capsys):
-    def fails(*_, **__):
-        raise ConnectionError("refused")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fails)
-    assert main(["--output", str(tmp_path), "--dataset", "a/b"]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "a/b" in line and "HF_ENDPOINT" in line
+    assert main([*output, "--lengths", "50"]) == 1 and "eval_50.json" in capsys.readouterr().err

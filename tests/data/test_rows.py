@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mem_agent.data.rows import BadRow, DataError, open_dataset, open_file
-from mem_agent.tests.helpers.question_rows import SQUAD_FILE, put
+from mem_agent.tests.helpers.question_rows import SQUAD_FILE
 
 ROWS = [{"question": "Who?", "n": 1}, {"question": "Wo?", "n": 2}]
 
@@ -21,20 +21,15 @@ def write(path, content):
     return path
 
 
-@pytest.mark.parametrize(("name", "text"), [
-    ("a.jsonl", "\n".join(map(json.dumps, ROWS)) + "\n\n"), ("a.json", " \n" + json.dumps(ROWS, indent=2)),
-    ("a.json", "\n".join(map(json.dumps, ROWS))),
-])
-def test_json_in_every_form(tmp_path, name, text):
-    assert fields(write(tmp_path / name, text)) == ROWS
-
-
-@pytest.mark.parametrize("indent", [None, 1])
-def test_one_object_an_original_squad_file_and_parquet(tmp_path, indent):
-    assert fields(write(tmp_path / "one.json", json.dumps(ROWS[0], indent=indent))) == [ROWS[0]]
-    rows = fields(write(tmp_path / "squad.json", json.dumps({"version": "1.1", **SQUAD_FILE}, indent=indent)))
-    assert [(row["title"], row["question"], row["answers"]["text"]) for row in rows] == [
-        ("Rivers", "Which?", ["Po", "The Po", "Po"]), ("Rivers", "None?", []), ("Seas", "Q", [])]
+def test_json_in_every_form_an_original_squad_file_and_parquet(tmp_path):
+    lines = "\n".join(map(json.dumps, ROWS))
+    for name, text in (("a.jsonl", f"{lines}\n\n"), ("a.json", " \n" + json.dumps(ROWS, indent=2)), ("a.json", lines)):
+        assert fields(write(tmp_path / name, text)) == ROWS
+    for indent in (None, 1):
+        assert fields(write(tmp_path / "one.json", json.dumps(ROWS[0], indent=indent))) == [ROWS[0]]
+        rows = fields(write(tmp_path / "squad.json", json.dumps({"version": "1.1", **SQUAD_FILE}, indent=indent)))
+        assert [(row["title"], row["question"], row["answers"]["text"]) for row in rows] == [
+            ("Rivers", "Which?", ["Po", "The Po", "Po"]), ("Rivers", "None?", []), ("Seas", "Q", [])]
     pq.write_table(pa.Table.from_pylist(ROWS * 40), tmp_path / "a.parquet")
     assert fields(tmp_path / "a.parquet") == ROWS * 40
 
@@ -53,53 +48,39 @@ def test_a_list_that_went_through_a_csv_is_a_list_or_a_bad_row(tmp_path, cell, r
         assert fields(path) == [{"question": "Q?", "answer": read}]
 
 
-def test_a_csv_has_texts_and_lists_where_lists_belong(tmp_path):
+def test_a_csv_has_texts_and_lists_where_lists_belong_also_as_pandas_writes_them(tmp_path):
     text = ('question, answers,context\r\n"Who, ""then""?","[""Ann"", ""Eve""]","Ann is.\r\nShe was."\r\n'
-            '\r\nÜ?,"[no",\r\nW?,x,"[""a"", ""b""]"\r\n')
-    assert fields(write(tmp_path / "a.csv", text)) == [
+            '\r\nÜ?,"[0, 1)",\r\nW?,"[\'Paris\', ""O\'Hare""]","[""a"", ""b""]"\r\n')
+    path = write(tmp_path / "a.csv", text)
+    assert fields(path) == [
         {"question": 'Who, "then"?', "answers": ["Ann", "Eve"], "context": "Ann is.\r\nShe was."},
-        {"question": "Ü?", "answers": "[no", "context": None},
-        {"question": "W?", "answers": "x", "context": '["a", "b"]'},
+        {"question": "Ü?", "answers": "[0, 1)", "context": None},
+        {"question": "W?", "answers": ["Paris", "O'Hare"], "context": '["a", "b"]'},
     ]
 
 
 @pytest.mark.parametrize(("name", "text", "good"), [
-    ("a.jsonl", '{"half\n\n[1]\n{}', {"line 1": False, "line 3": False, "line 4": True}),
-    ("a.csv", "a,b\n1\n1,2\n1,2,3\n", {"line 2": False, "line 3": True, "line 4": False}),
-])
+    ("a.jsonl", '{"half\n\n[1]\n{}', ["line 4"]), ("a.csv", "a,b\n1\n1,2\n1,2,3\n", ["line 3"])])
 def test_what_is_no_row_is_named_by_its_place(tmp_path, name, text, good):
-    found = {}
-    for row in open_file(write(tmp_path / name, text)):
-        try:
-            found[row.where] = row.fields is not None
-        except BadRow:
-            found[row.where] = False
-    assert found == good
+    rows = list(open_file(write(tmp_path / name, text)))
+    assert len(rows) == 3 and [row.where for row in rows if isinstance(row.value, dict)] == good
 
 
 @pytest.mark.parametrize(("name", "text"), [
-    ("cut.json", "[{}, {"), ("no.tsv", "a\tb"), ("cut.parquet", "PAR1"), ("bytes.csv", "a\n\"1"),
-    ("articles.json", '{"data": [{"title": "a"}]}'),
-])
+    ("cut.json", "[{}, {"), ("no.tsv", "a\tb"), ("cut.parquet", "PAR1"), ("late.csv", "a\n\"1"), ("no.json", None)])
 def test_a_file_that_cannot_be_read_is_one_error_that_names_it(tmp_path, name, text):
+    if text:
+        write(tmp_path / name, text)
     with pytest.raises(DataError, match=name):
-        list(open_file(write(tmp_path / name, text)))
-    with pytest.raises(DataError, match="absent"):
-        open_file(tmp_path / "absent.json")
+        list(open_file(tmp_path / name))
 
 
-# --- Hugging Face ----------------------------------------------------------------------------------------------------
-def test_a_split_in_shards_and_a_repository_of_mixed_formats(tmp_path):
+def test_a_split_of_a_dataset_in_shards_or_of_mixed_formats(tmp_path):
     for name in ("train-00000-of-00002", "train-00001-of-00002"):
         pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / f"{name}.parquet")
     assert len(list(open_dataset(str(tmp_path), "train"))) == 4
     pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "constrained.parquet")
     (tmp_path / "eval_50.json").write_text(json.dumps([{"input": "Who?"}]))
     assert [row.fields for row in open_dataset(str(tmp_path), "train")] == ROWS * 2
-
-
-def test_an_absent_dataset_and_split_are_named(tmp_path):
-    put(tmp_path / "train.jsonl", *ROWS)
-    for name, split in ((str(tmp_path / "absent"), "train"), (str(tmp_path), "dev")):
-        with pytest.raises(DataError, match=f"{name}: split '{split}'"):
-            list(open_dataset(name, split))
+    with pytest.raises(DataError, match=f"{tmp_path}: split 'dev'"):
+        list(open_dataset(str(tmp_path), "dev"))

@@ -4,62 +4,14 @@ import json
 
 import pytest
 
-from mem_agent.config import ConfigError
-from mem_agent.evaluation.baselines import WORDS, scored, split_passages
 from mem_agent.evaluation.results import read_rows
-from mem_agent.tests.helpers.evaluations import CONFIG, RED, entry, evaluate, make_model, turns_asked
+from mem_agent.tests.helpers.evaluations import CONFIG, RED, entry, evaluate, turns_asked
 from mem_agent.tests.helpers.fake_router import FakeRouter
-from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 PEOPLE = ("Anna", "Ben", "Carla", "Dan", "Eva", "Finn", *(f"Person {n}" for n in range(7, 13)))
 DOCUMENT = "\n\n".join(f"Document {i}:\n{name}\n{name} has the key number {i}." for i, name in enumerate(PEOPLE, 1))
 QUESTION = "Which key does Carla have?"
-
-
-@pytest.fixture
-def model(tmp_path):
-    return make_model(tmp_path / "model")
-
-
-def test_passages_are_the_numbered_documents_with_what_stands_before_them_or_runs_of_words():
-    assert split_passages(DOCUMENT)[1] == "Document 2:\nBen\nBen has the key number 2."
-    assert split_passages("Preface\n\nDocument 1:\nA")[0] == "Preface" and split_passages(" \n") == []
-    words = [f"w{i}" for i in range(2 * WORDS + 1)]
-    passages = split_passages("  ".join(words))
-    assert [len(p.split()) for p in passages] == [WORDS, WORDS, 1] and " ".join(passages).split() == words
-
-
-PASSAGES = [
-    "Anna Berg founded the red house in Oslo in 1871.",
-    "The house of Oslo was painted red, red and red again.",
-    "Ben Dahl, a painter, was born in Bergen.",
-    "Carla wrote the history of Oslo and of the rivers around it, which fill the long valley behind the red hills.",
-    "The key.",
-    "Anna Berg and Ben Dahl met in 1871 at the river.",
-]
-# bm25s 0.3.16, method "lucene", of the same words.
-ORDERS = [
-    ("Who founded the red house?", [0, 1, 3, 2, 4, 5]),
-    ("When did Anna Berg meet Ben Dahl?", [5, 2, 0, 1, 3, 4]),
-    ("red red Oslo", [1, 0, 3, 2, 4, 5]),
-    ("What is the key to 1871?", [4, 0, 5, 1, 2, 3]),
-]
-
-
-@pytest.mark.parametrize("question,order", ORDERS)
-def test_bm25_orders_as_the_library_does(question, order):
-    scores = list(scored("bm25", question, PASSAGES, False))
-    assert sorted(range(6), key=lambda i: -scores[i]) == order
-
-
-def test_an_embedding_model_ranks_by_meaning(tmp_path):
-    make_tiny_model(tmp_path, tied=True)
-    make_tokenizer().save_pretrained(tmp_path)
-    scores = scored(f"embedding={tmp_path}", "Ben Ben Ben", ["Anna has the red key.", "key", "Ben Ben Ben"], False)
-    assert scores.argmax() == 2 and scores[2] == pytest.approx(1.0, abs=1e-5)
-    with pytest.raises(ConfigError, match="none"):
-        scored(f"embedding={tmp_path}/none", "Ben", ["key"], False)
 
 
 def asked(tmp_path, model, length="50", change=(), **settings):
@@ -75,24 +27,22 @@ def asked(tmp_path, model, length="50", change=(), **settings):
 
 def test_direct_shows_the_document_without_the_centre_that_does_not_fit(tmp_path, model):
     row, (prompt,), _ = asked(tmp_path, model, eval_mode="direct")
-    assert DOCUMENT in prompt and QUESTION in prompt and row.mode == "direct" and row.memories == []
-    assert row.counts["dropped_tokens"] == 0 and row.counts["turns"] == 1 and row.scores["em"] == 1.0
+    assert DOCUMENT in prompt and QUESTION in prompt and row["counts"]["dropped_tokens"] == 0 and row["em"] == 1.0
     row, (prompt,), _ = asked(tmp_path, model, eval_mode="direct", engine_max_len=256, out="cut")
-    assert row.counts["prompt_tokens"] + CONFIG.mem_max_final == 256 and row.counts["dropped_tokens"] > 0
+    assert row["counts"]["prompt_tokens"] + CONFIG.mem_max_final == 256 and row["counts"]["dropped_tokens"] > 0
     assert "Anna" in prompt and "number 12." in prompt and "number 6." not in prompt
-    assert row.counts["document_tokens"] == len(make_tokenizer().encode(DOCUMENT, add_special_tokens=False))
     row, _, _ = asked(tmp_path, model, eval_mode="direct", engine_max_len=40, out="other")
-    assert (row.failure, row.scores["sub_em"]) == ("long_prompt", 0.0)
+    assert (row["failure"], row["sub_em"]) == ("long_prompt", 0.0)
 
 
-@pytest.mark.parametrize("mode,most", [("rag", 10), ("rag:3", 3), ("rag:bm25:2", 2)])
+@pytest.mark.parametrize("mode,most", [("rag", 10), ("rag:bm25:2", 2)])
 def test_rag_shows_the_best_passages_in_reading_order(mode, most, tmp_path, model):
     (prompts := tmp_path / "p.yaml").write_text("rag: 'READ {section} THEN {problem} NOW'")
     row, (prompt,), _ = asked(tmp_path, model, eval_mode=mode, mem_prompts=str(prompts))
     assert "READ Document " in prompt and f" THEN {QUESTION} NOW" in prompt
     assert "Carla has the key" in prompt and prompt.count("has the key number") == most
     assert prompt.index("Document 1:") < prompt.index("Document 3:")
-    assert (row.counts["passages"], row.counts["retrieved"], row.failure) == (12, most, None)
+    assert (row["counts"]["passages"], row["counts"]["retrieved"], row["failure"]) == (12, most, None)
 
 
 # --- RULER's prefix, example and limit ------------------------------------------------------------------------------
@@ -110,10 +60,7 @@ def test_ruler_s_way_in_every_mode(mode, thinks, tmp_path, model):
     assert shown[-1].endswith("assistant\n" if thinks else "assistant\n<think>\n\n</think>\n\nThey are:")
     assert budget == (16 if thinks else 3) and sum("Solved: green." in prompt for prompt in shown) == 1
     assert not any("They are:" in prompt for prompt in shown[:-1])
-    assert row.response == row.prediction == "it is \\boxed{red}" and row.scores["ruler"] == 0.5
-
-
-def test_read_in_another_way_nothing_of_it_is_used(tmp_path, model):
-    _, shown, budget = asked(tmp_path, model, "vt_8192", RULER, eval_mode="direct", task="ruler",
-                             task_args="answer=the_answer_is")
+    assert row["response"] == row["pred"] == "it is \\boxed{red}" and row["ruler"] == 0.5
+    _, shown, budget = asked(tmp_path, model, "vt_8192", RULER, eval_mode=mode, task="ruler",
+                             task_args="answer=the_answer_is", mem_chunk_tokens=64, out="another way")
     assert budget == 16 and not any(part in shown[-1] for part in ("They are", "Solved"))

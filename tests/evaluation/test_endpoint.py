@@ -11,30 +11,15 @@ from transformers import PreTrainedTokenizerFast
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.config import Config, ConfigError
 from mem_agent.evaluation.endpoint import Frame, connect
-from mem_agent.evaluation.questions import EvalError
-from mem_agent.evaluation.results import read_rows, read_run
+from mem_agent.evaluation.results import EvalError, read_rows, read_run
 from mem_agent.rollout_client import NEUTRAL
-from mem_agent.tests.helpers.evaluations import (
-    CONFIG,
-    RED,
-    counted,
-    encode,
-    evaluate,
-    make_model,
-    summary_of,
-    write_data,
-)
+from mem_agent.tests.helpers.evaluations import CONFIG, RED, counted, encode, evaluate, write_data
 from mem_agent.tests.helpers.fake_chat import Raw
 from mem_agent.tests.helpers.fake_router import FakeRouter, chat_message, completion, running_beside
 
 GENERATE, COMPLETIONS, CHAT = "/inference/v1/generate", "/v1/completions", "/v1/chat/completions"
 BOXED = "it is \\boxed{red}"
 APIS = [((), "generate"), ((GENERATE,), "completions"), ((GENERATE, COMPLETIONS), "chat")]
-
-
-@pytest.fixture
-def model(tmp_path):
-    return make_model(tmp_path / "model")
 
 
 def evaluate_at(tmp_path, model, router, **settings):
@@ -64,8 +49,8 @@ def test_the_most_exact_api_is_taken_and_thinking_is_the_same_on_every_one(
     router = FakeRouter(default=encode(said) if api == "generate" else said, missing=missing)
     output = evaluate_at(tmp_path, model, router, mem_max_memory=64)
     (row,) = read_rows(output, "50")
-    assert (row.response, row.scores["em"]) == (response, float(bool(response)))
-    assert [memory["tokens"] for memory in row.memories] == [len(encode(response)) - 1]
+    assert (row["response"], row["em"]) == (response, float(bool(response)))
+    assert [memory["tokens"] for memory in row["memories"]] == [len(encode(response)) - 1]
     settings, last = read_run(output).settings, router.requests[-1]
     assert (settings["eval_api"], settings["served_model"]) == (api, "served")
     assert last.get("model") == (None if api == "generate" else "served")
@@ -95,26 +80,14 @@ def test_values_of_the_models_file_are_named_where_a_server_takes_no_neutral_one
     assert len(told) == bool(named) and all(text in told[0] for text in named)
 
 
-@pytest.mark.parametrize("thinking", [False, True])
-def test_chat_servers_are_told_whether_to_think(thinking, tmp_path, model):
+def test_what_a_server_does_not_take_is_passed_over(tmp_path, model):
+    def answer(body):
+        refused = {"max_tokens", "chat_template_kwargs"} & body.keys()
+        return Raw(b"[1]") if "messages" not in body else 400 if refused else chat_message(BOXED)
+
     write_data(tmp_path, count=1)
-    router = FakeRouter(default=BOXED)
-    evaluate_at(tmp_path, model, router, eval_api="chat", mem_thinking=thinking)
-    assert {body["chat_template_kwargs"]["enable_thinking"] for body in router.requests} == {thinking}
-
-
-REFUSED = {"max_tokens", "chat_template_kwargs"}
-
-
-@pytest.mark.parametrize("answer", [
-    lambda body: 400 if REFUSED & body.keys() else chat_message(BOXED),
-    lambda body: chat_message(BOXED) if "messages" in body else Raw(b"[1]"),
-], ids=["other fields", "no reply"])
-def test_what_a_server_does_not_take_is_passed_over(answer, tmp_path, model):
-    write_data(tmp_path, count=1)
-    router = FakeRouter(default=answer)
-    output = evaluate_at(tmp_path, model, router)
-    assert {row.scores["em"] for row in read_rows(output, "50")} == {1.0} and router.requests[-1]["messages"]
+    (row,) = read_rows(evaluate_at(tmp_path, model, FakeRouter(default=answer)), "50")
+    assert row["em"] == 1.0
 
 
 # --- chat: the message without the local template -------------------------------------------------------------------
@@ -137,13 +110,9 @@ def sentencepiece(template, added=()):
     )
 
 
-PLAIN = "{% for m in messages %}[INST] {{ m['content'] }} [/INST]{% endfor %}"
-
-
 @pytest.mark.parametrize("tokenizer", [
-    None, sentencepiece(LLAMA), sentencepiece(MISTRAL, ("[INST]", "[/INST]")), sentencepiece(PLAIN),
-    sentencepiece(None),
-], ids=["own", "llama", "mistral", "a template without <s>", "no template"])
+    None, sentencepiece(LLAMA), sentencepiece(MISTRAL, ("[INST]", "[/INST]")),
+], ids=["own", "llama", "mistral"])
 def test_chat_sends_the_message_alone_and_completions_the_beginning_of_text(tokenizer, tmp_path, model):
     if tokenizer:
         tokenizer.save_pretrained(model)
@@ -161,11 +130,11 @@ def test_chat_sends_the_message_alone_and_completions_the_beginning_of_text(toke
             assert message["role"] == "user" and "which key?" in message["content"]
             assert not any(mark in message["content"] for mark in ("INST", "<s>", "<|im_start|>", "</think>"))
             assert message["content"].lstrip().startswith("You ")
+            assert tokenizer or body["chat_template_kwargs"] == {"enable_thinking": False}
 
 
 def test_a_reply_s_beginning_comes_to_the_end_of_the_message():
     frame = Frame("<user>", "</user><bot>")
-    assert frame.content("<user>hi <user></user><bot>") == "hi <user>"
     assert frame.content("<user>a</user><bot>b</user><bot> It is") == "a</user><bot>b It is"
     with pytest.raises(EvalError, match="EVAL_API"):
         frame.content("another template")
@@ -184,7 +153,7 @@ def test_the_key_is_in_the_header_and_nowhere_else(tmp_path, model, monkeypatch,
     assert {h.get("Authorization") for h in router.headers} == {"Bearer sk-secret"}
     files = "".join(path.read_text() for path in output.rglob("*") if path.is_file())
     written = files + caplog.text + "".join(capsys.readouterr())
-    assert summary_of(output).failed == 3 and "status 403 for Bearer ***" in written
+    assert counted(output)[1] == 3 and "status 403 for Bearer ***" in written
     assert "sk-secret" not in written
     monkeypatch.setenv("OPENAI_API_KEY", "another")
     with pytest.raises(EvalError, match="OPENAI_API_KEY"):
@@ -196,6 +165,11 @@ def test_an_address_that_cannot_be_used_is_one_line(model, monkeypatch, capsys, 
         asyncio.run(connect("", model, Config(base_url="localhost:8000")))
     with pytest.raises(EvalError, match=r"generate -> HTTP 404.*completions -> HTTP 404.*chat -> HTTP 404"):
         asked(model, FakeRouter(missing=(GENERATE, COMPLETIONS, CHAT)))
+    several = ({"id": "a", "max_model_len": 99}, {"id": "b"})
+    with pytest.raises(EvalError, match="--served-model"):
+        asked(model, FakeRouter(models=several))
+    endpoint = asked(model, FakeRouter(models=several, default=BOXED), "a", eval_api="chat")
+    assert (endpoint.model, endpoint.max_tokens) == ("a", 99)
     write_data(tmp_path)
     monkeypatch.setenv("BASE_URL", f"http://127.0.0.1:{silent_port}")
     command = f"--data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}"
@@ -203,31 +177,15 @@ def test_an_address_that_cannot_be_used_is_one_line(model, monkeypatch, capsys, 
     assert str(silent_port) in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
-def test_of_several_models_one_has_to_be_named(model):
-    several = ({"id": "a", "max_model_len": 99}, {"id": "b"})
-    with pytest.raises(EvalError, match="--served-model"):
-        asked(model, FakeRouter(models=several))
-    endpoint = asked(model, FakeRouter(models=several, default=BOXED), "a", eval_api="chat")
-    assert (endpoint.model, endpoint.max_tokens) == ("a", 99)
-
-
-@pytest.mark.parametrize("script", [[RED, RED, *[503] * 2, "drop", RED, 500], [429, RED, 429, RED]],
-                         ids=["away", "busy"])
-def test_a_server_that_is_away_or_busy_for_a_while_costs_nothing(script, tmp_path, model, monkeypatch):
+def test_a_server_that_is_away_or_busy_for_a_while_costs_nothing_and_one_that_stays_away_ends_the_run(
+    tmp_path, model, monkeypatch
+):
     monkeypatch.setattr("mem_agent.rollout_client.RETRIES", 0)
     monkeypatch.setattr(ev, "ASK_AGAIN_S", 0.01)
-    write_data(tmp_path)
-    router = FakeRouter(script=script, default=RED)
-    output = evaluate(tmp_path, model, router, mem_concurrency=1)
-    assert counted(summary_of(output)) == (3, 0, 0)
-
-
-def test_a_server_that_stays_away_ends_the_run_and_keeps_what_is_there(tmp_path, model, monkeypatch):
-    for name, value in (("rollout_client.RETRIES", 0), ("eval_ruler_hqa.ASK_AGAIN_S", 0.0),
-                        ("eval_ruler_hqa.SERVER_WAIT_S", 0.0)):
-        monkeypatch.setattr(f"mem_agent.{name}", value)
     write_data(tmp_path, count=4)
-    router = FakeRouter(script=[RED, RED], default="drop")
+    router = FakeRouter(script=[RED, RED, *[503] * 2, "drop", RED, 500, 429, RED, 429], default=RED)
+    assert counted(evaluate(tmp_path, model, router, mem_concurrency=1)) == [4, 0, 0]
+    monkeypatch.setattr(ev, "SERVER_WAIT_S", 0.0)
     with pytest.raises(EvalError, match="continues"):
-        evaluate(tmp_path, model, router, mem_concurrency=1)
-    assert counted(summary_of(tmp_path / "out")) == (1, 0, 3)
+        evaluate(tmp_path, model, FakeRouter(script=[RED, RED], default="drop"), out="away", mem_concurrency=1)
+    assert counted(tmp_path / "away") == [1, 0, 3]

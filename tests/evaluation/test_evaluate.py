@@ -1,40 +1,74 @@
-"""The evaluation loop: one row per question, failures count, resume does only what is missing, others are refused."""
+"""Files of questions, of which bad ones are named; the evaluation loop: one row per question, failures count, resume
+does only what is missing, others are refused."""
 
+import hashlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
 
 from mem_agent import eval_ruler_hqa as ev
-from mem_agent.evaluation.questions import EvalError
-from mem_agent.evaluation.results import read_rows, read_run
-from mem_agent.evaluation.tables import failures, tables
+from mem_agent.evaluation.questions import load_questions
+from mem_agent.evaluation.results import EvalError, read_rows, read_run
+from mem_agent.evaluation.summary import failures, tables
 from mem_agent.hooks.traces import Trace, read_traces, trace_files
-from mem_agent.tests.helpers.evaluations import (
-    CONFIG,
-    RED,
-    counted,
-    encode,
-    entry,
-    evaluate,
-    make_model,
-    means,
-    summary_of,
-    turns_asked,
-    write_data,
-)
+from mem_agent.tests.helpers.evaluations import RED, counted, encode, evaluate, turns_asked, write_data
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
+# --- files of questions ---------------------------------------------------------------------------------------------
 
-@pytest.fixture
-def model(tmp_path):
-    return make_model(tmp_path / "model")
+WHOLE = {"context": "c", "input": "q", "answers": ["a"], "index": 1}
+
+
+def questions_of(root, content, length="50"):
+    (root / f"eval_{length}.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    return [entry.question for entry in load_questions(root, length)]
+
+
+@pytest.mark.parametrize("content,message", [
+    ("[", "not JSON"),
+    ([WHOLE | {"answers": []}], "entry 0.*`answers`"),
+    ([WHOLE, WHOLE | {"input": " ", "index": 2}], "entry 1.*`input`"),
+    ([WHOLE | {"context": [7, 2]}], "entry 0.*hotpot_dev_distractor"),
+    ([WHOLE, WHOLE], "entries 0 and 1 .*index 1"),
+])
+def test_bad_data_names_file_and_entry(tmp_path, content, message):
+    with pytest.raises(EvalError, match=rf"eval_50\.json.*{message}"):
+        questions_of(tmp_path, content)
+
+
+def test_what_an_entry_may_leave_out_and_what_a_conversation_has(tmp_path):
+    first, second = questions_of(tmp_path, [
+        {"context": "c", "input": "q", "answers": [1995]}, WHOLE | {"index": "x7"}])
+    assert (first.id, first.answers, first.task, first.metric) == ("0", ["1995"], "", "") and second.id == "x7"
+    system = {"role": "system", "content": "Be brief."}
+    own = {"numbers": [1, 2], "target": 3, "ground_truth": ["evil"], "task": "other"}
+    (asked,) = questions_of(tmp_path, [{
+        "input": "Reach 3.", "answers": ["1+2"], "task": "countdown", "metadata": own, "messages": [system],
+        "reply_prefix": "So: "}])
+    assert asked.prompt == [system, {"role": "user", "content": "Reach 3."}, {"role": "assistant", "content": "So: "}]
+    assert asked.metadata == {"numbers": [1, 2], "target": 3, "ground_truth": ["1+2"], "task": "countdown"}
+
+
+def test_documents_by_number_come_from_the_corpus(tmp_path):
+    lines = b'"Ann\\nAnn is."\n"Bob\\nBob is."\n'
+    (tmp_path / "corpus.jsonl").write_bytes(lines)
+    made_with = {"source": {}, "sha256": "", "bytes": 0, "corpus": {"sha256": hashlib.sha256(lines).hexdigest()}}
+    (tmp_path / "manifest.json").write_text(json.dumps({"files": {"eval_50.json": made_with}}))
+    questions_of(tmp_path, [WHOLE | {"context": "", "documents": [1, 0]}])
+    assert [entry.context for entry in load_questions(tmp_path, "50")] == [
+        "Document 1:\nBob\nBob is.\n\nDocument 2:\nAnn\nAnn is."]
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------
 
 
 def text_of(body):
@@ -42,77 +76,54 @@ def text_of(body):
 
 
 def test_failures_count_as_wrong_and_are_asked_again(tmp_path, model):
-    write_data(tmp_path, count=3)
-    replies = {"q0": RED, "q1": 400, "q2": "abort"}
-
     def answer(body):
-        found = [reply for name, reply in replies.items() if name in text_of(body)]
-        return found[0] if found else RED
+        text = text_of(body)
+        return 400 if "q1" in text else "abort" if "q2" in text else RED
 
+    write_data(tmp_path, count=3)
     output = evaluate(tmp_path, model, FakeRouter(default=answer))
-    assert counted(summary_of(output)) == (3, 2, 0) and means(summary_of(output))["em"] == pytest.approx(100 / 3)
+    assert counted(output) == [3, 2, 0] and sum(row["em"] for row in read_rows(output, "50")) == 1.0
     assert sorted(line.split(": ")[1] for line in failures(output, ["50"])) == ["aborted", "rejected"]
     again = FakeRouter(default=RED)
     evaluate(tmp_path, model, again)
-    assert means(summary_of(output))["em"] == 100.0 and len(turns_asked(again)) == 4
-    assert all([m["tokens"] for m in r.memories] == [CONFIG.mem_max_memory] for r in read_rows(output, "50"))
+    assert counted(output) == [3, 0, 0] and len(turns_asked(again)) == 4
 
 
-def test_samples_have_seeds_of_their_own_and_join_an_earlier_run(tmp_path, model):
-    write_data(tmp_path, count=1)
-    first, second = FakeRouter(default=RED), FakeRouter(default=RED)
-    evaluate(tmp_path, model, first)
-    output = evaluate(tmp_path, model, second, eval_samples=3)
-    assert sorted(r.sample for r in read_rows(output, "50")) == [0, 1, 2]
-    seeds = [{r["sampling_params"]["seed"] for r in turns_asked(router)} for router in (first, second)]
-    assert len(seeds[0]) == 2 and len(seeds[1]) == 4 and not seeds[0] & seeds[1]
-
-
-def test_longest_documents_go_first_over_all_lengths_that_join_an_earlier_run(tmp_path, model):
+def test_samples_and_lengths_join_an_earlier_run_longest_documents_first_with_seeds_of_their_own(tmp_path, model):
     for length, times in (("50", 1), ("7", 3), ("9", 2)):
         write_data(tmp_path, length, 1, context="red key " * times, input=f"question {length}")
-    evaluate(tmp_path, model, FakeRouter(default=RED), ("9",))
-    router = FakeRouter(default=RED)
-    output = evaluate(tmp_path, model, router, ("50", "7"), mem_concurrency=1)
-    long = ["question 7" in text_of(request) for request in turns_asked(router)]
+    first, second, third = (FakeRouter(default=RED) for _ in range(3))
+    evaluate(tmp_path, model, first, ("9",))
+    evaluate(tmp_path, model, second, ("9",), eval_samples=3)
+    seeds = [{r["sampling_params"]["seed"] for r in turns_asked(router)} for router in (first, second)]
+    assert [*map(len, seeds)] == [2, 4] and not seeds[0] & seeds[1]
+    output = evaluate(tmp_path, model, third, ("50", "7"), mem_concurrency=1)
+    long = ["question 7" in text_of(request) for request in turns_asked(third)]
     assert long == sorted(long, reverse=True) and any(long) and not all(long)
     assert read_run(output).questions == {"9": 1, "50": 1, "7": 1}
+    assert sorted(row["sample"] for row in read_rows(output, "9")) == [0, 1, 2]
 
 
 # --- what joins -----------------------------------------------------------------------------------------------------
 
-def test_rows_of_something_else_are_refused_in_a_line_that_names_it(tmp_path, model):
-    (prompts := tmp_path / "p.yaml").write_text("final: 'one {problem} {memory}'")
-    settings = {"mem_prompts": str(prompts)}
 
-    def refused(named, **changed):
-        with pytest.raises(EvalError, match=named):
-            evaluate(tmp_path, model, FakeRouter(default=RED), **settings | changed)
-
+@pytest.mark.parametrize(("named", "changed"), [
+    ("MEM_CHUNK_TOKENS was 8, is 9", {"mem_chunk_tokens": 9}), ("MEM_PROMPTS", {"mem_prompts": "own.yaml"}),
+    ("EVAL_MODE was 'recurrent', is 'rag:bm25:3'", {"eval_mode": "rag:bm25:3"}), (r"another eval_50\.json", {}),
+    ("another model", {}),
+])
+def test_rows_of_something_else_are_refused_in_a_line_that_names_it(named, changed, tmp_path, model, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text("final: 'own {problem} {memory}'")
     write_data(tmp_path, count=1)
-    evaluate(tmp_path, model, FakeRouter(default=RED), **settings)
-    evaluate(tmp_path, model, FakeRouter(default=RED), mem_concurrency=2, engine_max_len=999, lr=1.0, **settings)
-    refused("MEM_CHUNK_TOKENS was 8, is 9", mem_chunk_tokens=9)
-    refused("EVAL_MODE was 'recurrent', is 'rag:bm25:3'", eval_mode="rag:bm25:3")
-    write_data(tmp_path, count=1, input="another")
-    refused(r"another eval_50\.json")
-    write_data(tmp_path, count=1)
-    prompts.write_text("final: 'two {problem} {memory}'")
-    refused("MEM_PROMPTS")
-    prompts.write_text("final: 'one {problem} {memory}'")
-    (model / "extra.json").write_text("{}")
-    refused("another model")
-
-
-@pytest.mark.parametrize("limit", [0, 256])
-def test_direct_goes_on_in_its_own_folder(limit, tmp_path, model):
-    """Also where ENGINE_MAX_LEN is not the server's own limit."""
-    write_data(tmp_path)
-    for _ in range(2):
-        output = evaluate(tmp_path, model, FakeRouter(default=RED), eval_mode="direct", engine_max_len=limit,
-                          base_url="/v1")
-        (output / "50.jsonl").write_bytes((output / "50.jsonl").read_bytes().splitlines(keepends=True)[0])
-    assert read_run(output).settings["engine_max_len"] == (limit or 4096)
+    evaluate(tmp_path, model, FakeRouter(default=RED))
+    evaluate(tmp_path, model, FakeRouter(default=RED), mem_concurrency=2, engine_max_len=999, lr=1.0)
+    if "eval_50" in named:
+        write_data(tmp_path, count=1, input="another")
+    if "model" in named:
+        (model / "extra.json").write_text("{}")
+    with pytest.raises(EvalError, match=named):
+        evaluate(tmp_path, model, FakeRouter(default=RED), **changed)
 
 
 # --- tasks ----------------------------------------------------------------------------------------------------------
@@ -131,43 +142,32 @@ SHOTS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content":
          {"role": "assistant", "content": "= 2"}]
 
 
-def own_task(tmp_path, metrics):
-    (tmp_path / "own.py").write_text(OWN.replace("METRICS", metrics))
-    return f"{tmp_path}/own.py:Own"
+def test_entries_are_asked_as_conversations_and_scored_by_an_own_task_and_what_it_cannot_score_fails_alone(
+    tmp_path, model
+):
+    def own_task(name, metrics):
+        (tmp_path / name).write_text(OWN.replace("METRICS", metrics))
+        return f"{tmp_path / name}:Own"
 
-
-def test_entries_without_documents_are_asked_as_conversations_and_scored_with_their_fields(tmp_path, model):
-    metrics = '{"other": 0.0, "correct": float(self.read_answer(reply) == str(row.metadata["target"]))}'
     entries = [{"messages": SHOTS, "input": f"{n}+{n}?", "answers": [str(2 * n)], "index": n, "task": "Own",
                 "metadata": {"target": 2 * n}, "reply_prefix": "So "} for n in range(4)]
     (tmp_path / "eval_sums.json").write_text(json.dumps(entries))
     router = FakeRouter(default=encode("= 4"))
-    output = evaluate(tmp_path, model, router, ["sums"], agent="chat", task=own_task(tmp_path, metrics))
-    assert {r.question: r.scores["correct"] for r in read_rows(output, "sums")} == {"0": 0, "1": 0, "2": 1, "3": 0}
-    assert [*summary_of(output, "sums").scores] == ["correct", "other"], "the task's headline is what it is judged by"
+    metrics = '{"other": 0.0, "correct": 1 / row.metadata["target"] * 4 * (answer == str(row.metadata["target"]))}'
+    output = evaluate(tmp_path, model, router, ["sums"], agent="chat", task=own_task("own.py", metrics))
+    rows = sorted(read_rows(output, "sums"), key=lambda row: row["_id"])
+    assert [row["scores"]["correct"] for row in rows] == [0, 0, 1, 0]
+    assert rows[0]["failure"] == "internal" and "ZeroDivisionError" in rows[0]["failure_message"]
     assert min(map(text_of, turns_asked(router))) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n= 2"
         "<|im_end|>\n<|im_start|>user\n0+0?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nSo "
     )
-    assert "| sums | 4 | 0 | 0 | - | 25.0 |" in tables([output])
-
-
-def test_an_answer_that_cannot_be_scored_fails_alone(tmp_path, model):
-    write_data(tmp_path)
-    metrics = '{"correct": 100 / (row.question != "q1")}'
-    output = evaluate(tmp_path, model, FakeRouter(default=RED), task=own_task(tmp_path, metrics))
-    rows = sorted(read_rows(output, "50"), key=lambda row: row.question)
-    assert [(row.scores["correct"], row.failure) for row in rows] == [(100, None), (0, "internal"), (100, None)]
-    assert "ZeroDivisionError" in rows[1].failure_message
-
-
-def test_a_task_without_its_headline_and_a_question_without_its_document_are_one_line(tmp_path, model):
-    write_data(tmp_path)
+    assert "| sums | 4 | 1 | 0 | - | 25.0 |" in tables([output])
     with pytest.raises(EvalError, match="'correct'"):
-        evaluate(tmp_path, model, FakeRouter(default=RED), task=own_task(tmp_path, '{"lost": 1.0}'))
-    (tmp_path / "eval_50.json").write_text(json.dumps([entry(0, context="")]))
+        evaluate(tmp_path, model, router, ["sums"], out="x", agent="chat", task=own_task("lost.py", '{"lost": 1.0}'))
+    write_data(tmp_path, count=1, context="")
     with pytest.raises(EvalError, match="index 0"):
-        evaluate(tmp_path, model, FakeRouter(default=RED), out="other")
+        evaluate(tmp_path, model, router, out="other")
 
 
 # --- what is kept to be read ----------------------------------------------------------------------------------------
@@ -182,55 +182,43 @@ def test_every_answer_has_its_trajectory_and_a_failed_one_is_replaced(tmp_path, 
     output = evaluate(tmp_path, model, FakeRouter([RED, RED, RED, 400], RED), mem_concurrency=1)
     assert [(one.id, one.failure) for one in kept(output).values()] == [("50-0-0", None), ("50-1-0", "rejected")]
     evaluate(tmp_path, model, FakeRouter(default=RED))
-    rows = {row.question: row for row in read_rows(output, "50")}
+    rows = {row["_id"]: row for row in read_rows(output, "50")}
     for trace in kept(output).values():
         row = rows[trace.question_id]
-        assert (trace.length, trace.question, [*trace.golds], trace.failure) == ("50", row.text, row.answers, None)
-        assert (trace.response, trace.prediction, trace.scores) == (row.response, row.prediction, row.scores)
+        assert (trace.length, trace.question, trace.failure) == ("50", row["input"], None)
+        assert (trace.response, trace.prediction, trace.scores["em"]) == (row["response"], row["pred"], row["em"])
         assert [turn.kind for turn in trace.turns] == ["memory", "final"]
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
 
-
-class Engines:
-    """A fleet that is a router."""
-
-    router: FakeRouter
-    made = 0
-
-    def __init__(self, config, model, run_folder):
-        Engines.made += 1
-        self.url = f"http://127.0.0.1:{self.router.port}"
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *_):
-        pass
-
-    async def ensure_alive(self, hung_after_s):
-        return 0
-
-
 SETTINGS = {"MEM_CHUNK_TOKENS": "8", "MEM_MAX_MEMORY": "8", "MEM_MAX_FINAL": "16", "MEM_MAX_QUESTION": "8",
             "MEM_CONCURRENCY": "1"}
 
 
-def test_engines_are_started_only_for_what_is_missing(tmp_path, model, monkeypatch, capsys):
-    monkeypatch.setattr("mem_agent.serving.fleet.Fleet", Engines)
+def test_engines_are_started_only_for_what_is_missing_and_wrong_use_is_one_line(tmp_path, model, monkeypatch, capsys):
     write_data(tmp_path)
     command = f"--data-root {tmp_path} --length 50 --model {model} --output {tmp_path / 'out'}".split()
     for name, value in SETTINGS.items():
         monkeypatch.setenv(name, value)
-    Engines.made, Engines.router = 0, FakeRouter(default=RED)
-    with running_beside(Engines.router):
+    router, made = FakeRouter(default=RED), []
+
+    @asynccontextmanager
+    async def engines(config, model, run_folder):
+        made.append(run_folder)
+        yield SimpleNamespace(url=f"http://127.0.0.1:{router.port}", ensure_alive=AsyncMock(return_value=0))
+
+    monkeypatch.setattr("mem_agent.serving.fleet.Fleet", engines)
+    with running_beside(router):
         assert ev.main(command) == ev.main(command) == 0
-        assert Engines.made == 1 and "| out | 50 | 3 | 0 | 0 |" in capsys.readouterr().out
-        Engines.router.default = 400
+        assert len(made) == 1 and "| out | 50 | 3 | 0 | 0 |" in capsys.readouterr().out
+        router.default = 400
         assert ev.main([*command[:-1], str(tmp_path / "failing")]) == ev.FINISHED_WITH_FAILURES
     monkeypatch.setenv("SEED", "7")
-    assert ev.main(command) == 1 and "SEED" in capsys.readouterr().err and Engines.made == 2
+    assert ev.main(command) == 1 and "SEED" in capsys.readouterr().err and len(made) == 2
+    assert ev.main(["--table", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"error: {tmp_path}: no results; give the folder of an evaluation\n"
+    assert ev.main([*command, "--length", "77"]) == 1 and "eval_77.json" in capsys.readouterr().err
 
 
 def test_a_run_killed_at_any_moment_goes_on_with_what_is_missing(tmp_path, model):
@@ -241,21 +229,11 @@ def test_a_run_killed_at_any_moment_goes_on_with_what_is_missing(tmp_path, model
                "--model", str(model), "--output", str(output)]
     with running_beside(router):
         env = os.environ | SETTINGS | {"BASE_URL": f"http://127.0.0.1:{router.port}"}
-        child = subprocess.Popen(command, env=env)
-        deadline = time.monotonic() + HANGS_AFTER_S
+        child, deadline = subprocess.Popen(command, env=env), time.monotonic() + HANGS_AFTER_S
         while len(read_rows(output, "50")) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
-        child.send_signal(signal.SIGKILL)
+        child.kill()
         child.wait()
         router.script, router.default, before = [], RED, len(router.requests)
         assert subprocess.run(command, env=env, check=False).returncode == 0
         assert len(read_rows(output, "50")) == 3 and len(router.requests) - before == 3  # a probe and two turns
-
-
-def test_wrong_use_is_one_line(tmp_path, model, capsys, monkeypatch):
-    assert ev.main(["--table", str(tmp_path)]) == 1
-    assert capsys.readouterr().err == f"error: {tmp_path}: no results; give the folder of an evaluation\n"
-    monkeypatch.setenv("DATA_ROOT", str(tmp_path))
-    monkeypatch.setenv("EVAL_MODE", "direct")
-    assert ev.main(["--length", "77", "--model", str(model), "--output", str(tmp_path / "out")]) == 1
-    assert "eval_77.json" in capsys.readouterr().err

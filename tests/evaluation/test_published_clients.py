@@ -28,33 +28,26 @@ NAMES = "Anna Ben Cleo Dov Elif Femi Gus Hana".split()
 THINGS = "red key,blue door,old mill,glass bell,Lyon,Zürich,東京,train № 7".split(",")
 FORMS = (
     "<thinking>{a} may matter</thinking>\n<update>{a} has the {b}</update>\n<recall>{c} and the {d}</recall>",
-    "<thinking>hm</thinking><update>{a} has the {b}</update>",
     "<update>{a}\nhas the {b}</update> <recall>who saw {c}?</recall> and <recall>the {d}?</recall>",
-    "<update>{a} {b}</update><recall>{c}\n{d}</recall>",
-    "<update>{a} {b}</update><recall>",
-    "no tags at all, {a} has the {b}  ",
-    "  <recall>{d}</recall>  ",
-    "<update>{a}</update><recall> </recall>",
-    "<update>{a} {b}</update><recall>xylophone qqq</recall>",
-    "<think>not sure about {c}</think>\n\n{a} has the {b}\n",
-    "<think>{a} has the {b}",
-    "",
+    "<update>{a} {b}</update><recall>", "no tags at all, {a} has the {b}  ", "  <recall>{d}</recall>  ",
+    "<update>{a}</update><recall> </recall>", "<update>{a} {b}</update><recall>xylophone qqq</recall>",
+    "<think>not sure about {c}</think>\n\n{a} has the {b}\n", "<think>{a} has the {b}", "",
     "{{braces}} \\boxed{{{a}}} and {b} \N{GRINNING FACE}",
 )
 """Thinking, updates and recalls, whole and broken; a query that matches nothing; thinking of a model that thinks."""
+ANSWERS = ("Anna", "anna.", "The Anna", "Anna Ben", "Ann", "Ben", "Anna has the **red key**", "yes", "", "Anna of it")
+ENDS = ("So \\boxed{{{0}}}. Therefore, the answer is {0}", "I say {0}", "\\boxed{{{0}}}",
+        "<think>the answer is Cleo, \\boxed{{Cleo}}</think> The answer is **{0}**.")
 
 
 def questions(count):
     """(question, document) pairs; 4 to 10 sections or so."""
-    rng, made = random.Random(3), {}
+    rng = random.Random(3)
     for _ in range(count):
-        paragraphs = []
-        for name in rng.sample(NAMES, 6):
-            said = " ".join(f"{name} saw {rng.choice(NAMES)} with the {rng.choice(THINGS)}." for _ in range(6))
-            paragraphs.append(f"{name}\n{said}")
+        said = {name: [f"{name} saw {rng.choice(NAMES)} with the {rng.choice(THINGS)}." for _ in range(6)]
+                for name in rng.sample(NAMES, 6)}
         asked = f"What did {rng.choice(NAMES)} see with {rng.choice(NAMES)} in {rng.randint(1, 99999)}?"
-        made[asked] = "\n\n".join(paragraphs)
-    return list(made.items())
+        yield asked, "\n\n".join(f"{name}\n{' '.join(each)}" for name, each in said.items())
 
 
 def part(message, name):
@@ -62,12 +55,13 @@ def part(message, name):
 
 
 def reply_to(body):
+    """To a section one of FORMS; to the last turn what is right, nearly right, wrong, or in no form at all."""
     message = body["messages"][0]["content"]
-    if "<section>" not in message:
-        return "So \\boxed{Anna}. Therefore, the answer is Anna." if "problem" in message else "x"
     # The section is last in the published order, and in it stands whatever the document has.
-    seed = hashlib.sha256((part(message, "problem")[0] + part(message, "section")[-1]).encode()).digest()
-    rng = random.Random(seed)
+    known = part(message, "problem")[0] + part(message, "section")[-1] if "<section>" in message else message
+    rng = random.Random(hashlib.sha256(known.encode()).digest())
+    if "<section>" not in message:
+        return rng.choice(ENDS).format(rng.choice(ANSWERS))
     names, things = rng.sample(NAMES, 2), rng.sample(THINGS, 2)
     return rng.choice(FORMS).format(a=names[0], b=things[0], c=names[1], d=things[1])
 
@@ -78,23 +72,18 @@ def by_question(router, asked):
     for body in router.requests:
         if body["max_tokens"] > 1:
             message = body["messages"][0]["content"]
-            found[part(message, "problem")[0]].append(
-                (message, body["temperature"], body["top_p"], body["max_tokens"])
-            )
+            asks = (message, body["temperature"], body["top_p"], body["max_tokens"])
+            found[part(message, "problem")[0]].append(asks)
     return found
-
-
-def server():
-    return FakeRouter(default=scored_reply, models=({"id": "served"},))
 
 
 def run_both(root, name, agent, tmp_path, **settings):
     """Messages of both clients by question, and the published replies."""
     model = make_model(tmp_path / "model", positions=100_000)
-    texts = questions(40)
+    texts = list(questions(40))
     items = [{"_id": n + 1, "input": asked, "context": document, "answers": ["Anna"], "index": n}
              for n, (asked, document) in enumerate(texts)]
-    with running_beside(server()) as theirs:
+    with running_beside(FakeRouter(default=reply_to, models=({"id": "served"},))) as theirs:
         module = published.client(root, name, theirs.port)
         tokenizer = AutoTokenizer.from_pretrained(model)
 
@@ -105,7 +94,7 @@ def run_both(root, name, agent, tmp_path, **settings):
     assert all(replies), "a published client gave up"
     (tmp_path / "prompts.yaml").write_text(yaml.safe_dump(published.templates(module, agent), allow_unicode=True))
     (tmp_path / "eval_1.json").write_text(json.dumps(items))
-    with running_beside(server()) as ours:
+    with running_beside(FakeRouter(default=reply_to, models=({"id": "served"},))) as ours:
         common = {
             "agent": agent, "mem_prompts": str(tmp_path / "prompts.yaml"), "mem_layout": "memory_first",
             "mem_chunk_tokens": CHUNK, "mem_max_memory": REPLY, "mem_max_final": REPLY, "eval_api": "chat",
@@ -118,38 +107,15 @@ def run_both(root, name, agent, tmp_path, **settings):
     return by_question(theirs, asked), by_question(ours, asked), replies
 
 
-def differing(theirs, ours):
-    """(turns of them, turns that differ); a ReMemR1 that asks only empty memories is shown the word None there, and
-    the marker here and in its training."""
-    assert {q: len(turns) for q, turns in theirs.items()} == {q: len(turns) for q, turns in ours.items()}
-    pairs = [
-        ((turn[0].replace("<recalled_memory>\nNone\n", f"<recalled_memory>\n{marker_of(theirs)}\n"), *turn[1:]), own)
-        for q in theirs for turn, own in zip(theirs[q], ours[q], strict=True)
-    ]
-    return len(pairs), [pair for pair in pairs if pair[0] != pair[1]]
-
-
-def marker_of(theirs):
-    """What stands for nothing recalled: a first turn shows it."""
-    return next((text for turns in theirs.values() for text in part(turns[0][0], "recalled_memory")), "")
+def shown(turns):
+    """A ReMemR1 that asks only empty memories is shown the word None, and the marker of a first turn here and in its
+    training."""
+    marker = next(iter(part(turns[0][0], "recalled_memory")), "")
+    none, said = "<recalled_memory>\nNone\n", f"<recalled_memory>\n{marker}\n"
+    return [(message.replace(none, said), *asked) for message, *asked in turns]
 
 
 RELEASED = "carry=reply recall=tfidf_tokens recall_order=add_first"
-
-
-ANSWERS = ("Anna", "anna.", "The Anna", "Anna Ben", "Ann", "Ben", "Anna has the **red key**", "yes", "", "Anna of it")
-
-
-def scored_reply(body):
-    """As ``reply_to``, and a last reply that is right, nearly right, wrong, or in no form at all, by its question."""
-    message = body["messages"][0]["content"]
-    if "<section>" in message:
-        return reply_to(body)
-    number = int(hashlib.sha256(message.encode()).hexdigest(), 16)
-    said = ANSWERS[number % len(ANSWERS)]
-    forms = (f"So \\boxed{{{said}}}. Therefore, the answer is {said}", f"I say {said}",
-             f"<think>the answer is Cleo, \\boxed{{Cleo}}</think> The answer is **{said}**.", f"\\boxed{{{said}}}")
-    return forms[number // len(ANSWERS) % len(forms)]
 
 
 @pytest.mark.parametrize("root,name,agent,agent_args,task_args", [
@@ -162,11 +128,10 @@ def test_messages_and_scores_are_the_published_ones(root, name, agent, agent_arg
     folder = published.checkout(root)
     settings = {"agent_args": agent_args, "task_args": task_args}
     theirs, ours, replies = run_both(folder, name, agent, tmp_path, **settings)
-    turns, different = differing(theirs, ours)
-    assert turns > 200 and different == []
+    assert sum(map(len, theirs.values())) > 200 and ours == {asked: shown(turns) for asked, turns in theirs.items()}
     utils = published.load(folder / "taskutils" / "memory_eval", "utils")
     extract = utils.extract_answer if name == "recurrent" else utils.extract_boxed_answer
-    rows = {row.question: row for row in read_rows(tmp_path / "out", "1")}
+    rows = {row["_id"]: row for row in read_rows(tmp_path / "out", "1")}
     seen = set()
     for n, reply in enumerate(replies):
         thought_off, _ = utils.extract_solution(reply.strip())
@@ -174,8 +139,8 @@ def test_messages_and_scores_are_the_published_ones(root, name, agent, agent_arg
         expected = dict.fromkeys(("sub_em", "em", "f1", "prec", "recall", "total_num"), 0.0)
         if said:
             utils.update_answer(expected, said, "Anna")
-        scores = rows[str(n)].scores
-        found = {"sub_em": scores["sub_em_legacy"], "em": scores["em"], "f1": scores["f1"]}
+        row = rows[str(n)]
+        found = {"sub_em": row["sub_em_legacy"], "em": row["em"], "f1": row["f1"]}
         assert {key: round(value, 2) for key, value in found.items()} == {
             key: round(float(expected[key]), 2) for key in found}, (reply, said)
         seen.add(tuple(found.values()))

@@ -15,6 +15,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -23,7 +24,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -31,24 +32,13 @@ from mem_agent.pocket.prepare import prepare
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.training.log import read_metrics
 
-from .faults import (
-    DISK_FULL,
-    ENGINE_KILLED,
-    EVERYTHING_KILLED,
-    INTERRUPTED,
-    MARK,
-    TRAINER_KILLED,
-    Announcement,
-    Fault,
-    Hub,
-    Moment,
-    go,
-)
+from . import faults
+from .faults import MARK, Announcement, Fault, Hub, Moment
 
 START = Path(__file__).parents[2] / "pocket" / "start"
 OBSERVED = [sys.executable, "-m", "mem_agent.tests.faults.faults"]
 SHM = "/dev/shm"
-_DISKS = {"save": "400m", "tmp": "64m", SHM: "400m"}
+DISKS = {"save": "400m", "tmp": "64m", SHM: "400m"}
 _FILLER = "filler"
 
 
@@ -126,7 +116,7 @@ class Scene:
 
 
 @contextlib.contextmanager
-def scene(disks: Mapping[str, str] = _DISKS) -> Iterator[Scene]:
+def scene(disks: Mapping[str, str] = DISKS) -> Iterator[Scene]:
     """``disks``: name -> size, where disks can be mounted."""
     folder = Path(tempfile.mkdtemp(prefix="drill-", dir="/var/tmp"))  # short: a socket's path has at most 107 letters
     for name in disks:
@@ -193,8 +183,7 @@ class Strike:
         return told.moment is self.moment and told.rollout >= self.rollout and told.count >= self.count
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(NamedTuple):
     """One life of the command."""
 
     code: int
@@ -204,12 +193,9 @@ class Attempt:
     """How many were announced."""
 
 
-Watch = Callable[[Announcement], None]
-
-
 def drill(
     scene: Scene, env: Mapping[str, str], strikes: Sequence[Strike], command: Sequence[str] = (*OBSERVED, "train"),
-    watch: Watch = lambda told: None,
+    watch: Callable[[Announcement], None] = lambda told: None,
 ) -> list[Attempt]:
     """Start the command, and start it again, until it has ended well, under ``strikes`` in their order.
 
@@ -231,7 +217,7 @@ def drill(
 
 def _attempt(
     scene: Scene, hub: Hub, env: Mapping[str, str], waiting: list[Strike], command: Sequence[str],
-    watch: Watch = lambda told: None,
+    watch: Callable[[Announcement], None] = lambda told: None,
 ) -> Attempt:
     """Run the command once; strikes are taken off ``waiting``."""
     path, strikes, moments = scene.folder / "said.txt", [], 0
@@ -239,7 +225,7 @@ def _attempt(
         process = scene.start(command, env, stdout=out, stderr=subprocess.STDOUT)
     scene.trainer = process.pid
     try:
-        while (met := hub.next(process.pid, HANGS_AFTER_S)) is not None:
+        while met := hub.next(process.pid, HANGS_AFTER_S):
             told, line = met
             moments += 1
             watch(told)
@@ -249,7 +235,7 @@ def _attempt(
                 scene.processes()  # those that die now were seen
                 print(f"{told}: {strikes[-1].fault.name}", file=sys.stderr, flush=True)
                 strikes[-1].fault.act(scene)
-            go(line)
+            faults.go(line)
     except BaseException:
         process.kill()
         raise
@@ -260,42 +246,46 @@ def _check_end(scene: Scene, attempt: Attempt, fault: Fault | None) -> None:
     _, alive = psutil.wait_procs(scene.processes(), timeout=HANGS_AFTER_S / 10)
     assert not alive, f"left running: {[process.cmdline() for process in alive]}"
     (scene.save / _FILLER).unlink(missing_ok=True)
-    left = [] if fault is EVERYTHING_KILLED else scene.left_on_disks()  # there the next start removes it
+    left = [] if fault is faults.EVERYTHING_KILLED else scene.left_on_disks()  # there the next start removes it
     assert left == [], f"left on disk: {left}"
     said, code = attempt.said, attempt.code
     assert code == (fault.code if fault else 0), (fault, code, said)
     assert "Traceback" not in said, said
     lines = [line for line in said.splitlines() if line.startswith(("error: ", "interrupted; "))]
     assert lines == (said.splitlines()[-1:] if code > 0 else []), said
-    if fault is DISK_FULL:
+    if fault is faults.DISK_FULL:
         assert str(scene.folder / "save") in lines[0], lines
 
 
 # --- what a run has in the end ---------------------------------------------------------------------------------------
 
-@dataclass(frozen=True)
-class Result:
-    """Equal where two runs did the same."""
 
-    metrics: list[dict[str, float]]
-    """Of every rollout, without what depends on the clock, on repetitions, and on which engine's cache was asked."""
-    tensors: dict[str, str]
-    """Hashes of the last checkpoint's files: weights and optimizer."""
-
-
-def result_of(scene: Scene) -> Result:
+def result_of(scene: Scene) -> tuple[list[dict[str, float]], dict[str, str]]:
+    """Equal where two runs did the same: the metrics of every rollout, without what depends on the clock, on
+    repetitions, and on which engine's cache was asked; and hashes of the last checkpoint's files."""
     metrics = read_metrics(scene.save)
     assert [line["rollout"] for line in metrics] == list(range(len(metrics))), "each rollout is trained once"
     last = scene.save / f"iter_{len(metrics) - 1:07d}"
     tensors = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in last.glob("*.distcp")}
     assert tensors
-    return Result([_lasting(line) for line in metrics], tensors)
+    passing = re.compile("repeated|tokens_per_second|keeping_failed|seconds|.*cache_hit")
+    return [{k: v for k, v in line.items() if not passing.match(k)} for line in metrics], tensors
 
 
-def _lasting(line: Mapping[str, float]) -> dict[str, float]:
-    passing = ("repeated", "tokens_per_second", "keeping_failed")
-    return {name: value for name, value in line.items()
-            if name not in passing and not name.startswith("seconds") and "cache_hit" not in name}
+def drill_like_unbroken(strikes: Sequence[Strike], rollouts: int) -> tuple[list[Attempt], list[dict[str, float]]]:
+    """What a run under these faults did, and its metrics.
+
+    Raises:
+        AssertionError: it came to another result than the unbroken one.
+    """
+    results = []
+    for struck in ([], strikes):
+        with scene() as place:
+            attempts = drill(place, settings(place, NUM_ROLLOUT=rollouts, **evaluating(place)), struck)
+            results.append(result_of(place))
+            metrics = read_metrics(place.save)
+    assert results[0] == results[1], "the drilled run differs from the unbroken one"
+    return attempts, metrics
 
 
 # --- evaluations -----------------------------------------------------------------------------------------------------
@@ -303,7 +293,7 @@ def _lasting(line: Mapping[str, float]) -> dict[str, float]:
 QUESTIONS, LENGTH = 12, "3"
 AT = 20
 """The answer at which the fault strikes; with four at a time some questions are answered then."""
-EVAL_FAULTS = (ENGINE_KILLED, DISK_FULL, INTERRUPTED, TRAINER_KILLED)
+EVAL_FAULTS = (faults.ENGINE_KILLED, faults.DISK_FULL, faults.INTERRUPTED, faults.TRAINER_KILLED)
 """The trainer's are the client's here."""
 
 

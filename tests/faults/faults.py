@@ -21,6 +21,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from mem_agent.system.cli import run_main
+from mem_agent.system.cli import stop_on_signals
 
 if TYPE_CHECKING:
     from .drill import Scene
@@ -58,11 +59,14 @@ class Announcement:
 class Announcer:
     def __init__(self) -> None:
         self.rollout = -1
+        self.asking = Moment.EVALUATION
+        """What the answers of engines belong to."""
         self._counts: dict[Moment, int] = {}
 
     def begin(self, rollout: int | None) -> None:
-        """A phase begins, of ``rollout`` or of the one before."""
+        """A phase begins: the sampling of ``rollout``, or what follows it."""
         self.rollout = self.rollout if rollout is None else rollout
+        self.asking = Moment.EVALUATION if rollout is None else Moment.SAMPLING
         self._counts.clear()
 
     def announce(self, moment: Moment) -> None:
@@ -113,11 +117,8 @@ class Hub:
 
 def go(line: socket.socket) -> None:
     """Let the process at the other end go on, if it still lives."""
-    with line:
-        try:
-            line.sendall(b"g")
-        except BrokenPipeError:
-            pass
+    with line, suppress(BrokenPipeError):
+        line.sendall(b"g")
 
 
 # --- observed commands -----------------------------------------------------------------------------------------------
@@ -144,24 +145,15 @@ def observed_train() -> int:
     from mem_agent.training.rollouts import Rollouts
     from mem_agent.training.trainer import Trainer
 
-    announcer, sampling = Announcer(), False
-
-    def phase(samples: bool) -> Callable[..., None]:
-        def begin(_: Rollouts, number: Any, *rest: Any) -> None:
-            nonlocal sampling
-            sampling = samples
-            announcer.begin(number if samples else None)
-
-        return begin
+    announcer = Announcer()
 
     def say(moment: Moment) -> Callable[..., None]:
         return lambda *_, **__: announcer.announce(moment)
 
-    before(Rollouts, "rollout", phase(True))
-    before(Rollouts, "sync", phase(False))
-    before(Rollouts, "evaluate_policy", phase(False))
-    before(Endpoint, "parse_response",
-           lambda *_: announcer.announce(Moment.SAMPLING if sampling else Moment.EVALUATION))
+    before(Rollouts, "rollout", lambda _, number, *rest: announcer.begin(number))
+    before(Rollouts, "sync", lambda *_, **__: announcer.begin(None))
+    before(Rollouts, "evaluate_policy", lambda *_: announcer.begin(None))
+    before(Endpoint, "parse_response", lambda *_: announcer.announce(announcer.asking))
     before(Journal, "write", say(Moment.JOURNAL))
     before(EngineClient, "reload_weights", say(Moment.SYNC))
     before(Trainer, "train_step", say(Moment.UPDATE))
@@ -194,12 +186,13 @@ def kill(part: str) -> Callable[[Scene], None]:
     return lambda scene: scene.send(signal.SIGKILL, part)
 
 
-def send_trainer(*signals: signal.Signals) -> Callable[[Scene], None]:
-    def act(scene: Scene) -> None:
-        for number in signals:
-            os.kill(scene.trainer, number)
+def kill_trainer(scene: Scene) -> None:
+    os.kill(scene.trainer, signal.SIGKILL)
 
-    return act
+
+def interrupt_twice(scene: Scene) -> None:
+    for _ in range(2):
+        os.kill(scene.trainer, signal.SIGINT)
 
 
 def kill_everything(scene: Scene) -> None:
@@ -207,14 +200,10 @@ def kill_everything(scene: Scene) -> None:
         process.kill()
 
 
-def newest_checkpoint(scene: Scene) -> Path:
-    number = int((scene.save / "latest_checkpointed_iteration.txt").read_text())
-    return scene.save / f"iter_{number:07d}"
-
-
 def damage_checkpoint(scene: Scene) -> None:
-    """Cut its tensors in half."""
-    file = newest_checkpoint(scene) / "__0_0.distcp"
+    """Cut the newest one's tensors in half."""
+    number = int((scene.save / "latest_checkpointed_iteration.txt").read_text())
+    file = scene.save / f"iter_{number:07d}" / "__0_0.distcp"
     os.truncate(file, file.stat().st_size // 2)
 
 
@@ -223,11 +212,10 @@ _KILLED = -signal.SIGKILL
 ENGINE_KILLED = Fault("engine killed", kill(ENGINE))
 ROUTER_KILLED = Fault("router killed", kill(ROUTER))
 DISK_FULL = Fault("disk full", lambda scene: scene.fill(), 1)
-TRAINER_KILLED = Fault("trainer killed", send_trainer(signal.SIGKILL), _KILLED)
+TRAINER_KILLED = Fault("trainer killed", kill_trainer, _KILLED)
 EVERYTHING_KILLED = Fault("everything killed at once", kill_everything, _KILLED)
-CHECKPOINT_DAMAGED = Fault("trainer killed, checkpoint damaged", send_trainer(signal.SIGKILL), _KILLED,
-                           damage_checkpoint)
-INTERRUPTED = Fault("Ctrl-C, twice", send_trainer(signal.SIGINT, signal.SIGINT), 130)
+CHECKPOINT_DAMAGED = Fault("trainer killed, checkpoint damaged", kill_trainer, _KILLED, damage_checkpoint)
+INTERRUPTED = Fault("Ctrl-C, twice", interrupt_twice, 130)
 
 MATRIX = [
     *((fault, moment) for moment in (Moment.SAMPLING, Moment.EVALUATION, Moment.UPDATE, Moment.SYNC, Moment.SAVE)
@@ -239,4 +227,5 @@ MATRIX = [
 
 
 if __name__ == "__main__":
-    run_main({"train": observed_train, "eval": observed_eval}[sys.argv.pop(1)])
+    stop_on_signals()
+    sys.exit({"train": observed_train, "eval": observed_eval}[sys.argv.pop(1)]())

@@ -10,8 +10,6 @@ drill, and by its argument the two programs that it starts::
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import contextlib
 import os
 import pickle
@@ -20,7 +18,7 @@ import signal
 import sys
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,8 +27,7 @@ from aiohttp import web
 from mem_agent.config import Config
 from mem_agent.launch.launch import launch
 from mem_agent.launch.plan import Plan
-from mem_agent.rehearsal.rehearsal_plan import plan_rehearsal
-from mem_agent.rehearsal.rehearse import WITHOUT_SPARE_WORKERS, Metrics, read_log, show_progress
+from mem_agent.rehearsal.rehearse import WITHOUT_SPARE_WORKERS, Metrics, plan_rehearsal, read_log, show_progress
 from mem_agent.system.cli import one_line_errors, start_logging, stop_on_signals
 from mem_agent.system.processes import ChildProcess
 from mem_agent.tests.helpers import host_actor
@@ -96,11 +93,8 @@ class HostEngine:
 
 
 def engine_main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
-    options = parser.parse_args(arguments)
-    asyncio.set_event_loop(asyncio.new_event_loop())
-    web.run_app(HostEngine().app(), host="127.0.0.1", port=options.port, print=None)
+    _, port = arguments  # --port N
+    web.run_app(HostEngine().app(), host="127.0.0.1", port=int(port), print=None)
     return 0
 
 
@@ -147,16 +141,11 @@ def job_main() -> int:
 
 # --- the drill -------------------------------------------------------------------------------------------------------
 
-@dataclass(frozen=True)
-class HostResult:
-    rollouts: Metrics
-    """Of the memories, by rollout."""
-    evaluations: Metrics
-    steps: Metrics
+def run(strikes: tuple[Strike, ...]) -> tuple[Metrics, Metrics, Metrics]:
+    """Metrics of the memories by rollout and by evaluation, and of the steps.
 
-
-def run(strikes: tuple[Strike, ...]) -> HostResult:
-    """Skips the calling test where slime's checkout or environment is not there."""
+    Skips the calling test where slime's checkout or environment is not there.
+    """
     [host] = [host for host in HOSTS if host.name == "slime"]
     with scene(DISKS) as place:
         place.leaves += ("pymp-",)  # of multiprocessing, whose processes Ray ends with SIGKILL
@@ -169,14 +158,12 @@ def run(strikes: tuple[Strike, ...]) -> HostResult:
             "HOST": "slime", "HOST_ROOT": host_actor.checkout(host), "MEGATRON_ROOT": host_actor.megatron(host),
             "SGLANG_PYTHON": program, "RAY_TMPDIR": place.folder, "PYTHONPATH": host_actor.importable(place.folder),
             "HOST_ARGS": disk, "REWARD": "mem_agent.rehearsal.shrink:Coin", "ROLLOUT_BATCH_SIZE": GROUPS,
-            "N_SAMPLES_PER_PROMPT": SIBLINGS,
-            "EVAL_TEMPERATURE": EVALUATION_TEMPERATURE,
-            **evaluating(place),
+            "N_SAMPLES_PER_PROMPT": SIBLINGS, "EVAL_TEMPERATURE": EVALUATION_TEMPERATURE, **evaluating(place),
         }
         drill(place, settings(place, **more), strikes, [host_actor.rehearsal_python(), "-m", module, "job"])
         [log] = place.save.glob("rehearsals/*/launch/job.log")
         found = read_log(log)
-        return HostResult(_memory(found.get("rollout", {})), _memory(found.get("eval", {})), found.get("step", {}))
+        return _memory(found.get("rollout", {})), _memory(found.get("eval", {})), found.get("step", {})
 
 
 def _memory(metrics: Metrics) -> Metrics:
@@ -189,15 +176,15 @@ def host_drill() -> None:
     Raises:
         AssertionError: the drilled run did not come to what the unbroken one has.
     """
-    whole, found = run(()), run(STRIKES)
-    assert found.rollouts == whole.rollouts and len(whole.rollouts) == ROLLOUTS
+    (rollouts, evaluations, steps), found = run(()), run(STRIKES)
+    assert found[0] == rollouts and len(rollouts) == ROLLOUTS
     # Hosts do not repeat an evaluation that was broken off behind its checkpoint.
-    assert len(found.evaluations) >= len(whole.evaluations) - 1
-    assert all(metrics == whole.evaluations[number] for number, metrics in found.evaluations.items())
-    assert found.steps.keys() == whole.steps.keys()
-    for number, step in found.steps.items():
+    assert len(found[1]) >= len(evaluations) - 1
+    assert all(metrics == evaluations[number] for number, metrics in found[1].items())
+    assert found[2].keys() == steps.keys()
+    for number, step in found[2].items():
         for name in ("train/pg_loss", "train/kl_loss", "train/grad_norm"):
-            assert step[name] == pytest.approx(whole.steps[number][name], rel=1e-4, abs=1e-6), (number, name)
+            assert step[name] == pytest.approx(steps[number][name], rel=1e-4, abs=1e-6), (number, name)
 
 
 if __name__ == "__main__":

@@ -4,38 +4,26 @@ from itertools import pairwise
 
 import pytest
 
-from mem_agent.tests.faults.drill import Strike, can_mount, drill, evaluating, result_of, scene, settings
-from mem_agent.tests.faults.faults import (
-    CHECKPOINT_DAMAGED,
-    DISK_FULL,
-    ENGINE_KILLED,
-    ROUTER_KILLED,
-    Moment,
-)
+from mem_agent.tests.faults import faults
+from mem_agent.tests.faults.drill import Strike, can_mount, drill_like_unbroken
+from mem_agent.tests.faults.faults import Moment
 from mem_agent.tests.faults.host_drill import host_drill
-from mem_agent.training.log import read_metrics
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(3600)]
 
 STRIKES = [
-    Strike(ENGINE_KILLED, Moment.SAMPLING, 0, count=9),
-    Strike(ROUTER_KILLED, Moment.SAMPLING, 1, count=5),
-    Strike(CHECKPOINT_DAMAGED, Moment.SAMPLING, 2),
-    Strike(DISK_FULL, Moment.UPDATE, 2),
+    Strike(faults.ENGINE_KILLED, Moment.SAMPLING, 0, count=9),
+    Strike(faults.ROUTER_KILLED, Moment.SAMPLING, 1, count=5),
+    Strike(faults.CHECKPOINT_DAMAGED, Moment.SAMPLING, 2),
+    Strike(faults.DISK_FULL, Moment.UPDATE, 2),
 ]
 
 
 def test_a_run_with_faults_in_every_rollout_equals_the_unbroken_one():
-    strikes = [strike for strike in STRIKES if can_mount() or strike.fault is not DISK_FULL]
-    with scene() as place:
-        drill(place, settings(place, NUM_ROLLOUT=3, **evaluating(place)), [])
-        whole = result_of(place)
-    with scene() as place:
-        attempts = drill(place, settings(place, NUM_ROLLOUT=3, **evaluating(place)), strikes)
-        assert [strike for attempt in attempts for strike in attempt.strikes] == strikes
-        assert result_of(place) == whole
-        assert read_metrics(place.save)[0]["repeated"] >= 1
-    [after] = [later for one, later in pairwise(attempts) if one.strikes[-1].fault is CHECKPOINT_DAMAGED]
+    strikes = [strike for strike in STRIKES if can_mount() or strike.fault is not faults.DISK_FULL]
+    attempts, metrics = drill_like_unbroken(strikes, 3)
+    assert metrics[0]["repeated"] >= 1
+    [after] = [later for one, later in pairwise(attempts) if one.strikes[-1].fault is faults.CHECKPOINT_DAMAGED]
     assert "iter_0000001" in after.said, "the damaged checkpoint is named"
 
 

@@ -1,15 +1,12 @@
-"""A model folder with a tokenizer and no weights, documents whose sections are two letters, an endpoint to use."""
+"""Documents whose sections are two letters, an endpoint to use."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import orjson
-import pytest
 from openai import AsyncOpenAI
 
 from mem_agent.agents.vocabulary import Vocabulary
@@ -24,24 +21,11 @@ from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 VOCABULARY = Vocabulary(make_tokenizer())
 END = VOCABULARY.encode_markup("<|im_end|>")
 SETTINGS = {"mem_chunk_tokens": 2, "mem_max_memory": 32, "mem_max_final": 16}
-POCKET = Path(__file__).parents[2] / "pocket" / "start"
-POCKET_SETTINGS = {
-    "MEM_PROMPTS": str(POCKET.parent / "prompts.yaml"), "MEM_CHUNK_TOKENS": "32", "MEM_MAX_MEMORY": "8",
-    "MEM_MAX_FINAL": "12", "MEM_MAX_QUESTION": "16", "ENGINE_MAX_LEN": "256", "OMP_NUM_THREADS": "1",
-    "ENGINE_ARGS": "--kv-cache-memory-bytes 67108864",
-}
-"""Those of recipes/pocket.env that serving needs."""
 DOCUMENT = "QWZRXY"
 """Three sections: QW, ZR and XY."""
 ASKED = [{"role": "user", "content": f"{DOCUMENT}\nQuestion: Who, then?"}]
 REPLIES = ["red", "red", "red key", "so \\boxed{key}"]
-
-
-FAULTS = ("hang", "drop", "abort", "hold")
-
-
-def settings(**others) -> Config:
-    return Config(**{**SETTINGS, **others})
+FAULTS = ("hang", "abort")
 
 
 def reply(text: str) -> list[int]:
@@ -60,52 +44,29 @@ async def chat(client: AsyncOpenAI, **others: Any) -> Any:
     return await client.chat.completions.create(**{"model": "pocket", "messages": ASKED, **others})
 
 
-def prompt_of(body: dict) -> str:
-    return VOCABULARY.tokenizer.decode(body["token_ids"])
-
-
-@pytest.fixture(scope="session")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Import this name into the test module that wants it."""
-    folder = tmp_path_factory.mktemp("model")
-    make_tokenizer().save_pretrained(folder)
-    (folder / "config.json").write_bytes(orjson.dumps({"model_type": "llama", "max_position_embeddings": 4096}))
-    return folder
-
-
-class Served(NamedTuple):
-    service: Service
-    url: str
-
-
 def reader_of(folder: Path, router: FakeRouter, **config: Any) -> AskingReader:
-    return AskingReader(settings(**config), folder, Endpoint(Dialect.VLLM, f"http://127.0.0.1:{router.port}", 4096))
-
-
-@asynccontextmanager
-async def serving(folder: Path, router: FakeRouter, service: dict[str, Any], **config: Any) -> AsyncIterator[Served]:
-    """The endpoint in front of ``router``, on a free port."""
-    async with running(router):
-        served = Service(reader_of(folder, router, **config), "pocket", **service)
-        with listening_socket("127.0.0.1", 0) as sock:
-            running_server = server(served)
-            task = asyncio.ensure_future(running_server.serve([sock]))
-            yield Served(served, f"http://127.0.0.1:{sock.getsockname()[1]}")
-            running_server.should_exit = True
-            await task
-        await close_clients()
+    endpoint = Endpoint(Dialect.VLLM, f"http://127.0.0.1:{router.port}", 4096)
+    return AskingReader(Config(**SETTINGS | config), folder, endpoint)
 
 
 def use(
     folder: Path, replies: Sequence[Any], user: Callable[..., Coroutine[Any, Any, Any]],
     service: dict[str, Any] | None = None, **config: Any,
 ) -> Any:
-    """What ``user(client, served, router)`` returns; ``client`` is OpenAI's own, and does not try again."""
-    router = router_of(replies)
-
+    """What ``user(client, served, router)`` returns; ``client`` is OpenAI's own and does not try again, ``served`` the
+    service with its ``url``."""
     async def main() -> Any:
-        async with serving(folder, router, service or {}, **config) as served:
-            async with AsyncOpenAI(base_url=f"{served.url}/v1", api_key="secret", max_retries=0) as client:
-                return await user(client, served, router)
+        router = router_of(replies)
+        async with running(router):
+            served = Service(reader_of(folder, router, **config), "pocket", **service or {})
+            with listening_socket("127.0.0.1", 0) as sock:
+                running_server, served.url = server(served), f"http://127.0.0.1:{sock.getsockname()[1]}"
+                task = asyncio.ensure_future(running_server.serve([sock]))
+                async with AsyncOpenAI(base_url=f"{served.url}/v1", api_key="secret", max_retries=0) as client:
+                    result = await user(client, served, router)
+                running_server.should_exit = True
+                await task
+            await close_clients()
+        return result
 
     return asyncio.run(main())

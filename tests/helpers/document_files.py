@@ -13,33 +13,33 @@ def pdf_bytes(pages: Sequence[Sequence[str]]) -> bytes:
     content = io.BytesIO()
     with matplotlib.rc_context({"pdf.fonttype": 42}), PdfPages(content) as pdf:
         for lines in pages:
-            figure = Figure(figsize=(8, 11))
-            for number, line in enumerate(lines):
-                figure.text(0.05, 0.95 - 0.018 * number, line, fontsize=8)
+            figure = Figure()
+            figure.text(0.05, 0.5, "\n".join(lines))
             pdf.savefig(figure)
     return content.getvalue()
 
 
-def encrypted(pdf: bytes, password: str, algorithm: str = "AES-256") -> bytes:
+def encrypted(pdf: bytes, password: str) -> bytes:
     from pypdf import PdfWriter
 
     writer, content = PdfWriter(clone_from=io.BytesIO(pdf)), io.BytesIO()
-    writer.encrypt(password, "owner", algorithm=algorithm)
+    writer.encrypt(password, "owner", algorithm="AES-256")
     writer.write(content)
     return content.getvalue()
 
 
-def word_bytes(paragraphs: Sequence[str], rows: Sequence[Sequence[str]] = ()) -> bytes:
+def word_bytes(paragraphs: Sequence[str], rows: Sequence[Sequence[str]]) -> bytes:
     """Paragraphs, and behind the first of them a table."""
     import docx
 
     document, content = docx.Document(), io.BytesIO()
-    for number, paragraph in enumerate(paragraphs):
+    first, *others = paragraphs
+    document.add_paragraph(first)
+    table = document.add_table(len(rows), len(rows[0]))
+    for row, cells in zip(table.rows, rows, strict=True):
+        for cell, text in zip(row.cells, cells, strict=True):
+            cell.text = text
+    for paragraph in others:
         document.add_paragraph(paragraph)
-        if number == 0 and rows:
-            table = document.add_table(len(rows), len(rows[0]))
-            for row, cells in zip(table.rows, rows, strict=True):
-                for cell, text in zip(row.cells, cells, strict=True):
-                    cell.text = text
     document.save(content)
     return content.getvalue()

@@ -5,8 +5,8 @@ import json
 
 from mem_agent import eval_ruler_hqa as ev
 from mem_agent.config import Config
-from mem_agent.evaluation.results import read_cell, read_run
-from mem_agent.evaluation.summary import summarise
+from mem_agent.evaluation.results import read_results
+from mem_agent.evaluation.summary import summary_of
 from mem_agent.tests.helpers.fake_router import running_beside
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -56,14 +56,12 @@ def turns_asked(router):
     return [r for r in router.requests if r["sampling_params"]["max_tokens"] > 1]
 
 
-def summary_of(output, length="50"):
-    return summarise(output.name, read_cell(output, read_run(output), length))
+def numbers_of(output, length="50"):
+    """The mean of every metric of a file, in percent for scores."""
+    summary = summary_of(read_results([output]))
+    found = summary[summary["file"] == length]
+    return dict(zip(found["metric"], found["mean"], strict=True))
 
 
-def counted(summary):
-    return summary.rows, summary.failed, summary.missing
-
-
-def means(summary):
-    """The mean of every score, in percent."""
-    return {name: score.mean for name, score in summary.scores.items()}
+def counted(output):
+    return [numbers_of(output)[name] for name in ("rows", "failed", "missing")]

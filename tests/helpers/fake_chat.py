@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 
-@dataclass(frozen=True, slots=True)
-class Raw:
+class Raw(NamedTuple):
     """An answer as it is."""
 
     body: bytes = b""
     status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
 
 
 HANG = object()
@@ -52,8 +51,7 @@ class FakeChat:
         return f"http://127.0.0.1:{self.port}"
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        body = await request.json()
-        number = len(self.bodies)
+        body, number = await request.json(), len(self.bodies)
         self.bodies.append(body)
         self.headers.append(dict(request.headers))
         self._now += 1
@@ -63,12 +61,11 @@ class FakeChat:
         try:
             await self._all_there.wait()
             await asyncio.sleep(self.delay)
-            return await self._answered(request, body, number)
+            return await self._answered(request.headers.get("Authorization", ""), body, number)
         finally:
             self._now -= 1
 
-    async def _answered(self, request: web.Request, body: dict[str, Any], number: int) -> web.StreamResponse:
-        given = request.headers.get("Authorization", "")
+    async def _answered(self, given: str, body: dict[str, Any], number: int) -> web.StreamResponse:
         if self.key and given != f"Bearer {self.key}":
             return web.json_response({"error": {"message": f"wrong key {given}"}}, status=401)
         if body["model"] not in self.models:
@@ -77,51 +74,39 @@ class FakeChat:
         if answer is HANG:
             await asyncio.Event().wait()
         if isinstance(answer, Raw):
-            headers = {"Content-Type": "application/json", **answer.headers}
-            return web.Response(body=answer.body, status=answer.status, headers=headers)
+            return web.Response(body=answer.body, status=answer.status, content_type="application/json")
         if isinstance(answer, int):
             return web.json_response({"error": {"message": f"status {answer}"}}, status=answer)
-        return web.json_response(completion(answer, self.finish_reason))
+        message = {"role": "assistant", "content": answer}
+        return web.json_response({"choices": [{"index": 0, "message": message, "finish_reason": self.finish_reason}]})
 
     async def list_models(self, request: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": name, "max_model_len": self.max_model_len} for name in self.models]})
-
-
-def completion(content: str | None, finish_reason: str = "stop") -> dict[str, Any]:
-    message = {"role": "assistant", "content": content}
-    return {"choices": [{"index": 0, "message": message, "finish_reason": finish_reason}]}
 
 
 @contextmanager
 def chat_server(chat: FakeChat) -> Iterator[FakeChat]:
     """Serve in a thread of its own, so that any event loop or process can ask; sets ``chat.port``."""
     loop = asyncio.new_event_loop()
-    started = threading.Event()
-    runner: list[web.AppRunner] = []
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
 
-    async def start() -> None:
+    async def start() -> web.AppRunner:
         app = web.Application(client_max_size=2**28)
         app.router.add_post("/v1/chat/completions", chat.handle)
         app.router.add_get("/v1/models", chat.list_models)
-        runner.append(web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1))
-        await runner[0].setup()
-        site = web.TCPSite(runner[0], "127.0.0.1", chat.port)
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", chat.port)
         await site.start()
         chat.port = site._server.sockets[0].getsockname()[1]
+        return runner
 
-    def serve() -> None:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(start())
-        loop.call_soon(started.set)  # from within run_forever, which may be told to stop at once
-        loop.run_forever()
-        loop.run_until_complete(runner[0].cleanup())
-        loop.close()
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    assert started.wait(HANGS_AFTER_S)
+    runner = asyncio.run_coroutine_threadsafe(start(), loop).result(HANGS_AFTER_S)
     try:
         yield chat
     finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(HANGS_AFTER_S)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(HANGS_AFTER_S)
+        loop.close()

@@ -11,59 +11,46 @@ from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 FLAGS = (
     "custom-config-path", "custom-convert-samples-to-train-data-path", "custom-eval-rollout-log-function-path",
-    "custom-generate-function-path", "custom-megatron-init-path", "custom-rm-path",
-    "custom-rollout-log-function-path",
-    "dynamic-sampling-filter-path", "eval-function-path", "num-steps-per-rollout", "rollout-function-path",
+    "custom-generate-function-path", "custom-megatron-init-path", "custom-rm-path", "num-steps-per-rollout",
+    "custom-rollout-log-function-path", "dynamic-sampling-filter-path", "eval-function-path", "rollout-function-path",
     "use-dynamic-batch-size",
 )
-MODELS = {
-    # config.json of the models on the hub, as far as their size goes
-    "qwen3-4b": {"model_type": "qwen3", "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32,
-                 "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 9728, "vocab_size": 151936,
-                 "tie_word_embeddings": True, "max_position_embeddings": 40960},
-    "qwen3-4b-2507": {"model_type": "qwen3", "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32,
-                      "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 9728, "vocab_size": 151936,
-                      "tie_word_embeddings": True, "max_position_embeddings": 262144, "rope_theta": 5000000.0},
-    "qwen3-0.6b": {"model_type": "qwen3", "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16,
-                   "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936,
-                   "tie_word_embeddings": True, "max_position_embeddings": 40960},
-    "qwen2.5-7b": {"model_type": "qwen2", "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
-                   "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064,
-                   "tie_word_embeddings": False, "max_position_embeddings": 32768},
-    "qwen2.5-3b": {"model_type": "qwen2", "hidden_size": 2048, "num_hidden_layers": 36, "num_attention_heads": 16,
-                   "num_key_value_heads": 2, "intermediate_size": 11008, "vocab_size": 151936,
-                   "tie_word_embeddings": True, "max_position_embeddings": 32768},
-    "qwen2.5-0.5b": {"model_type": "qwen2", "hidden_size": 896, "num_hidden_layers": 24, "num_attention_heads": 14,
-                     "num_key_value_heads": 2, "intermediate_size": 4864, "vocab_size": 151936,
-                     "tie_word_embeddings": True, "max_position_embeddings": 32768},
-    "qwen2.5-14b": {"model_type": "qwen2", "hidden_size": 5120, "num_hidden_layers": 48, "num_attention_heads": 40,
-                    "num_key_value_heads": 8, "intermediate_size": 13824, "vocab_size": 152064,
-                    "tie_word_embeddings": False, "max_position_embeddings": 32768},
-    "qwen2.5-1.5b": {"model_type": "qwen2", "hidden_size": 1536, "num_hidden_layers": 28, "num_attention_heads": 12,
-                     "num_key_value_heads": 2, "intermediate_size": 8960, "vocab_size": 151936,
-                     "tie_word_embeddings": True, "max_position_embeddings": 32768},
-    "falcon3-1b": {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 18, "num_attention_heads": 8,
-                   "num_key_value_heads": 4, "head_dim": 256, "intermediate_size": 8192, "vocab_size": 131072,
-                   "tie_word_embeddings": False, "max_position_embeddings": 8192, "rope_theta": 1000042},
-    "smollm2-1.7b": {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32,
-                     "num_key_value_heads": 32, "intermediate_size": 8192, "vocab_size": 49152,
-                     "tie_word_embeddings": True, "max_position_embeddings": 8192, "rope_theta": 130000,
-                     "rms_norm_eps": 1e-5},
-    "llama-3.2-1b": {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
-                     "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192, "vocab_size": 128256,
-                     "tie_word_embeddings": True, "max_position_embeddings": 131072, "rope_theta": 500000.0,
-                     "rms_norm_eps": 1e-5, "rope_scaling": {
-                         "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                         "original_max_position_embeddings": 8192}},
+_NAMES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
+          "vocab_size", "max_position_embeddings")
+_SIZES = {
+    "qwen3-4b": (2560, 36, 32, 8, 9728, 151936, 40960),
+    "qwen3-4b-2507": (2560, 36, 32, 8, 9728, 151936, 262144),
+    "qwen3-0.6b": (1024, 28, 16, 8, 3072, 151936, 40960),
+    "qwen2.5-7b": (3584, 28, 28, 4, 18944, 152064, 32768),
+    "qwen2.5-3b": (2048, 36, 16, 2, 11008, 151936, 32768),
+    "qwen2.5-0.5b": (896, 24, 14, 2, 4864, 151936, 32768),
+    "qwen2.5-14b": (5120, 48, 40, 8, 13824, 152064, 32768),
+    "qwen2.5-1.5b": (1536, 28, 12, 2, 8960, 151936, 32768),
+    "falcon3-1b": (2048, 18, 8, 4, 8192, 131072, 8192),
+    "smollm2-1.7b": (2048, 24, 32, 32, 8192, 49152, 8192),
+    "llama-3.2-1b": (2048, 16, 32, 8, 8192, 128256, 131072),
 }
-ROW = '{"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}\n'
+KINDS = {"qwen3": {"model_type": "qwen3", "head_dim": 128}, "qwen2.5": {"model_type": "qwen2"}}
+LLAMA = {"model_type": "llama", "rms_norm_eps": 1e-5}
+OTHERS = {
+    "qwen3-4b-2507": {"rope_theta": 5000000.0},
+    "falcon3-1b": LLAMA | {"rms_norm_eps": 1e-6, "head_dim": 256, "rope_theta": 1000042},
+    "smollm2-1.7b": LLAMA | {"rope_theta": 130000, "tie_word_embeddings": True},
+    "llama-3.2-1b": LLAMA | {"head_dim": 64, "rope_theta": 500000.0, "tie_word_embeddings": True, "rope_scaling": {
+        "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192}},
+}
+MODELS = {
+    name: dict(zip(_NAMES, sizes, strict=True)) | KINDS.get(name.partition("-")[0], {})
+    | {"tie_word_embeddings": sizes[5] == 151936} | OTHERS.get(name, {}) for name, sizes in _SIZES.items()
+}
+"""``config.json`` of the models on the hub, as far as their size goes."""
 ROTARY = {"rope_theta": 1000000.0, "rms_norm_eps": 1e-6}
 RECIPES = {
     # recipe -> the model it is for
     "qwen3-4b": "qwen3-4b", "qwen2.5-7b": "qwen2.5-7b", "qwen2.5-3b": "qwen2.5-3b", "qwen2.5-0.5b": "qwen2.5-0.5b",
     "qwen3-0.6b-24gb": "qwen3-0.6b", "rememr1-qwen2.5-3b": "qwen2.5-3b", "rememr1-qwen2.5-7b": "qwen2.5-7b",
-    "qwen2.5-14b": "qwen2.5-14b", "memory-r": "qwen2.5-0.5b",
-    "memsifter-qwen3-4b": "qwen3-4b-2507",
+    "qwen2.5-14b": "qwen2.5-14b", "memory-r": "qwen2.5-0.5b", "memsifter-qwen3-4b": "qwen3-4b-2507",
 }
 GPU_GIB = {"qwen3-0.6b-24gb": 24, "memsifter-qwen3-4b": 141}
 """Memory of the GPUs that a recipe is for, unless that is 80 GiB."""
@@ -85,20 +72,15 @@ def make_model(folder: Path, name: str, **changes) -> Path:
     return folder
 
 
-def make_host(root: Path, name: str = "slime", *, train: str = "", without: str = "") -> Path:
-    """A checkout whose ``train.py`` is ``train``; ``without`` leaves a flag or a file out."""
+def make_host(root: Path, name: str = "slime", *, without: str = "") -> Path:
+    """A checkout; ``without`` leaves a flag out."""
     package = root / name
     (package / "utils").mkdir(parents=True)
     (package / "__init__.py").touch()
     flags = "\n".join(f'add("--{flag}")' for flag in FLAGS if flag != without)
     (package / "utils" / "arguments.py").write_text(flags)
     for driver in ("train.py", "train_async.py"):
-        (root / driver).write_text(train)
-    return root
-
-
-def make_megatron(root: Path) -> Path:
-    (root / "megatron" / "training").mkdir(parents=True)
+        (root / driver).touch()
     return root
 
 
@@ -106,12 +88,11 @@ def settings(tmp_path: Path, host: str = "slime", model: str = "qwen3-4b", **cha
     """Environment of a launch that works, with its files made."""
     train = tmp_path / "train.jsonl"
     if not train.exists():
-        train.write_text(ROW * 200)
+        row = {"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}
+        train.write_text(f"{json.dumps(row)}\n" * 200)
         make_host(tmp_path / host, host)
-        make_megatron(tmp_path / "megatron")
+        (tmp_path / "megatron" / "megatron" / "training").mkdir(parents=True)
         make_model(tmp_path / "model", model)
-    return {
-        "HOST": host, "HOST_ROOT": str(tmp_path / host), "MEGATRON_ROOT": str(tmp_path / "megatron"),
-        "HF_CKPT": str(tmp_path / "model"), "TRAIN_DATA": str(train), "SAVE_PATH": str(tmp_path / "run"),
-        "NUM_GPUS": "8",
-    } | changes
+    folders = {"HOST_ROOT": host, "MEGATRON_ROOT": "megatron", "HF_CKPT": "model", "SAVE_PATH": "run"}
+    made = {name: str(tmp_path / folder) for name, folder in folders.items()}
+    return {"HOST": host, "TRAIN_DATA": str(train), "NUM_GPUS": "8"} | made | changes

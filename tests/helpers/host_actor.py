@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from safetensors.torch import load_file
 from torch import Tensor
@@ -24,12 +23,8 @@ from mem_agent.launch.arguments import build_arguments
 from mem_agent.launch.layout import Layout
 from mem_agent.launch.model_args import describe, read_model_config
 from mem_agent.rehearsal.cpu_job import SETTINGS, cpu_arguments, cpu_variables
-from mem_agent.tests.helpers.host_checkout import TESTS, Host
+from mem_agent.tests.helpers.host_checkout import STUBS, TESTS, Host, named
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
-
-_REHEARSED = Path(f"{sys.prefix}-hosts")
-"""The environment that a rehearsal makes beside the pack's."""
-_NO_ENGINE = ("--distributed-backend", "gloo", "--debug-train-only")
 
 
 @dataclass
@@ -61,50 +56,34 @@ class Outcome:
 
 
 def checkout(host: Host) -> Path:
-    """Unlike ``Host.root`` it asks for none of the host's packages: they are in another environment."""
-    folder = os.environ.get(host.variable, "")
-    if not os.path.isdir(folder):
-        pytest.skip(f"{host.variable} names no checkout of {host.name}")
-    return Path(folder)
+    return host.checkout()
 
 
 def megatron(host: Host) -> Path:
-    """Megatron-LM with the host's patches."""
-    root = Path(os.environ.get("MEGATRON_ROOT", "/nowhere"))
-    if not root.is_dir():
-        pytest.skip("MEGATRON_ROOT names no Megatron-LM with the host's patches")
-    return root
+    return named("MEGATRON_ROOT", "Megatron-LM with docker/patch/latest/megatron.patch of the host")
 
 
 def rehearsal_python() -> str:
-    python = Path(os.environ.get("REHEARSAL_PYTHON") or _REHEARSED / "bin" / "python")
-    if not python.is_file():
-        pytest.skip("REHEARSAL_PYTHON names no Python of the hosts' CPU environment, and no rehearsal has made it")
-    return str(python)
+    """Of the environment that a rehearsal makes beside the pack's."""
+    return str(named("REHEARSAL_PYTHON", "Python of the hosts' CPU environment", f"{sys.prefix}-hosts/bin/python"))
 
 
 def sglang_python() -> str:
-    python = Path(os.environ.get("SGLANG_PYTHON") or f"{sys.prefix}-sglang/bin/python")
-    if not python.is_file():
-        pytest.skip("SGLANG_PYTHON names no Python with sglang, and no rehearsal has made its environment")
-    return str(python)
+    return str(named("SGLANG_PYTHON", "Python with sglang", f"{sys.prefix}-sglang/bin/python"))
 
 
-def command_line(
-    host: Host, config: Config, folder: Path, *, tp: int = 1, pp: int = 1, dp: int = 1, more: Sequence[str] = ()
-) -> list[str]:
+def command_line(host: Host, config: Config, folder: Path, *, tp: int = 1, pp: int = 1, dp: int = 1) -> list[str]:
     """The arguments of the host's ``train.py``; ``folder`` gets the settings file they name."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder / "mem_agent.yaml"
     settings.write_text(config.to_yaml() + yaml.safe_dump(SETTINGS))
-    layout = Layout(
-        tp=tp, pp=pp, cp=1, tokens_per_gpu=config.max_tokens_per_gpu, engine_gpus=1, colocate=False, train_nodes=1,
-        train_per_node=tp * pp * dp, rollout_gpus=1, gpus_per_node=tp * pp * dp,
-    )
+    layout = Layout(tp=tp, pp=pp, cp=1, tokens_per_gpu=config.max_tokens_per_gpu, engine_gpus=1, colocate=False,
+                    train_nodes=1, train_per_node=tp * pp * dp, rollout_gpus=1, gpus_per_node=tp * pp * dp)
     model = describe(read_model_config(Path(config.hf_ckpt)))
     groups = build_arguments(config.replace(host=host.name), model, layout, settings, False)
     launcher = (item for group in groups.values() for item in group)
-    return [*launcher, *cpu_arguments(host.name, engine_port=1), *_NO_ENGINE, *more]
+    no_engine = ("--distributed-backend", "gloo", "--debug-train-only")
+    return [*launcher, *cpu_arguments(host.name, engine_port=1), *no_engine]
 
 
 def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
@@ -113,14 +92,13 @@ def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
         Path(job.out).mkdir(parents=True, exist_ok=True)
     listed = folder / f"{host.name}_jobs.json"
     listed.write_text(json.dumps([asdict(job) for job in jobs]))
-    roots = [TESTS.parent / "rehearsal" / "stubs", megatron(host), checkout(host), importable(folder)]
-    environment = inherited() | cpu_variables(os.environ) | {
-        "PYTHONPATH": os.pathsep.join(map(str, roots)), "PYTHONDONTWRITEBYTECODE": "1",
-        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
-    }
+    roots = [STUBS, megatron(host), checkout(host), importable(folder)]
+    environment = inherited() | cpu_variables(os.environ)
+    environment |= {"PYTHONPATH": os.pathsep.join(map(str, roots)), "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
     command = [rehearsal_python(), "-Wignore", "-m", "mem_agent.tests.inside_host.actor_steps", str(listed)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=HANGS_AFTER_S)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:] + _logs(jobs)
+    logs = "".join(path.read_text()[-3000:] for job in jobs for path in sorted(Path(job.out).glob("log_*.txt")))
+    assert done.returncode == 0, done.stderr[-4000:] + logs
     return {job.name: read(job) for job in jobs}
 
 
@@ -139,18 +117,12 @@ def importable(folder: Path) -> Path:
     return link.parent
 
 
-def _logs(jobs: Sequence[Job]) -> str:
-    failed = (path for job in jobs for path in sorted(Path(job.out).glob("log_*.txt")))
-    texts = [(path, path.read_text(errors="replace")) for path in failed]
-    return "".join(f"\n=== {path}\n{text[-3000:]}" for path, text in texts if "Traceback" in text)
-
-
 def read(job: Job) -> Outcome:
     """The last rank's metrics (a pipeline's first stages have none) and every rank's rows."""
     ranks = [json.loads((Path(job.out) / f"rank{rank}.json").read_text()) for rank in range(job.ranks)]
-    rows = [_in_order([rank["rows"][n] for rank in ranks if rank["rows"]]) for n in range(len(job.rollouts))]
-    start = ranks[0]["start"]
-    weights = [_weights(Path(job.out) / f"hf_{start + n}") for n in range(len(job.rollouts))]
+    start, count = ranks[0]["start"], len(job.rollouts)
+    rows = [_in_order([rank["rows"][number] for rank in ranks]) for number in range(count)]
+    weights = [_weights(Path(job.out) / f"hf_{start + number}") for number in range(count)]
     return Outcome(rows, ranks[-1]["steps"], weights)
 
 
@@ -159,12 +131,10 @@ def _in_order(shares: list[dict[str, Any]]) -> dict[str, list[list[float]]]:
     for share in shares:
         for key in share.keys() - {"partition"}:
             ordered.setdefault(key, {}).update(zip(share["partition"], share[key], strict=True))
-    return {key: [values[i] for i in range(len(values))] for key, values in ordered.items()}
+    return {key: [value for _, value in sorted(values.items())] for key, values in ordered.items()}
 
 
 def _weights(folder: Path) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        found |= load_file(file)
-    found.pop("lm_head.weight", None)  # the embedding again, where they are tied
-    return found
+    """Without the embedding again, where they are tied."""
+    files = map(load_file, sorted(folder.glob("*.safetensors")))
+    return {name: tensor for file in files for name, tensor in file.items() if name != "lm_head.weight"}

@@ -18,9 +18,18 @@ import pytest
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 
 TESTS = Path(__file__).parents[1]
+STUBS = TESTS.parent / "rehearsal" / "stubs"
 # Its hypothesis plugin compiles a module at the very end, which CPython 3.11 fails at beside the hosts' threads.
 _OPTIONS = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "--color=no")
 _NEEDED = ("msgpack", "platformdirs", "pylatexenc", "ray", "sglang_router", "wandb")
+
+
+def named(variable: str, what: str, default: str = "/nowhere") -> Path:
+    """What an environment variable names; skips the calling test where that is not there."""
+    path = Path(os.environ.get(variable) or default)
+    if not path.exists():
+        pytest.skip(f"{variable} names no {what}")
+    return path
 
 
 @dataclass(frozen=True)
@@ -29,40 +38,22 @@ class Host:
     contract_tests: int
     """Tests in its plugin-contract suites at the commit the pack was written against."""
 
-    @property
-    def variable(self) -> str:
-        return f"{self.name.upper()}_ROOT"
-
-    def root(self) -> Path:
-        """The checkout; skips the calling test where there is none or where a package is missing."""
-        folder = os.environ.get(self.variable)
-        if not folder:
-            pytest.skip(f"{self.variable} names no checkout of {self.name}")
-        missing = [name for name in _NEEDED if find_spec(name) is None]
-        if missing:
-            pytest.skip(f"{self.variable}: no module {missing[0]}: pip install --no-deps -r requirements/hosts.txt")
-        return Path(folder)
-
-    def megatron(self) -> str:
-        """Megatron-LM with the hosts' patch; skips the calling test where none is named."""
-        folder = os.environ.get("MEGATRON_ROOT")
-        if not folder:
-            pytest.skip("MEGATRON_ROOT names no Megatron-LM with docker/patch/latest/megatron.patch of the host")
-        return folder
+    def checkout(self) -> Path:
+        return named(f"{self.name.upper()}_ROOT", f"checkout of {self.name}")
 
     def pytest(self, *arguments: str, first: str = "", **environment: str) -> PytestRun:
-        """Run pytest from the checkout's root, where the host's own tests expect to be; ``first`` leads its path."""
-        root = self.root()
-        entries = [first, str(TESTS.parent / "rehearsal" / "stubs"), str(root), os.environ.get("PYTHONPATH", "")]
-        path = [entry for entry in entries if entry]
+        """Run pytest from the checkout's root, where the host's own tests expect to be; ``first`` leads its path.
+
+        Skips the calling test where a package of the host's is missing.
+        """
+        root = self.checkout()
+        if missing := [name for name in _NEEDED if find_spec(name) is None]:
+            pytest.skip(f"{self.name.upper()}_ROOT: pip install --no-deps -r requirements/hosts.txt: no {missing[0]}")
+        entries = [first, str(STUBS), str(root), os.environ.get("PYTHONPATH", "")]
+        path = os.pathsep.join(filter(None, entries))
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *_OPTIONS, *arguments],
-            cwd=root,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path), "INSIDE_HOST": self.name} | environment,
-            capture_output=True,
-            text=True,
-            timeout=HANGS_AFTER_S,
-        )
+            [sys.executable, "-m", "pytest", *_OPTIONS, *arguments], cwd=root, capture_output=True, text=True,
+            env=os.environ | {"PYTHONPATH": path, "INSIDE_HOST": self.name} | environment, timeout=HANGS_AFTER_S)
         return PytestRun(done.stdout + done.stderr)
 
 
@@ -74,9 +65,8 @@ class PytestRun:
     def counts(self) -> dict[str, int]:
         """The summary's numbers: ``{"passed": 36}``."""
         summary = re.findall(r"^=*\s*(\d+ .*) in [\d.]+s", self.output, re.MULTILINE)
-        assert summary, self.output
-        counts = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", summary[-1])}
-        return {word: number for word, number in counts.items() if not word.startswith("warning")}
+        counts = re.findall(r"(\d+) (passed|failed|skipped|errors?)", summary[-1] if summary else "")
+        return {word: int(number) for number, word in counts}
 
 
 HOSTS = (Host("slime", contract_tests=36), Host("vime", contract_tests=34))

@@ -14,20 +14,17 @@ from mem_agent.tests.helpers.host_actor import Outcome
 from mem_agent.tests.helpers.host_checkout import TESTS
 
 START = TESTS.parent / "pocket" / "start"
-_NAMES = {"kl": "kl_loss"}
 STEP_QUANTITIES = ("loss", "pg_loss", "kl", "grad_norm", "lr")
 ROW_QUANTITIES = ("log_probs", "ref_log_probs", "advantages")
 
 
 def settings(torch_dist: Path, save_path: Path, **changed: Any) -> Config:
     """Two steps of eight trajectories of the pocket model, at a rate that clips in the second."""
-    common = {
+    return Config(**{  # type: ignore[arg-type]
         "hf_ckpt": str(START), "torch_dist": str(torch_dist), "save_path": str(save_path), "train_data": "none.jsonl",
         "tracker": "none", "engine_max_len": 512, "num_rollout": 4, "rollout_batch_size": 4, "n_samples_per_prompt": 4,
         "global_batch_size": 8, "temperature": 0.7, "lr": 3e-4, "weight_decay": 0.1, "max_tokens_per_gpu": 512,
-        "kl_coef": 0.05,
-    }
-    return Config(**(common | changed))  # type: ignore[arg-type]
+        "kl_coef": 0.05, **changed})
 
 
 def embedded(config: Config, rollouts: Sequence[str]) -> Outcome:
@@ -43,37 +40,31 @@ def embedded(config: Config, rollouts: Sequence[str]) -> Outcome:
         reference = trainer.reference_log_probs(rows) if config.kl_coef > 0 else None
         first = 0
         for step in optimizer_steps(rows, config.step_trajectories):
-            part = slice(first, first + len(step))
-            first += len(step)
+            part = slice(first, first := first + len(step))
             outcome.steps.append(trainer.train_step(step, old[part], reference[part] if reference else None))
-        advantages = [[row.advantage] * row.response_length for row in rows]
-        kept = {"log_probs": old, "advantages": advantages}
-        outcome.rows.append(kept if reference is None else kept | {"ref_log_probs": reference})
+        kept = {"log_probs": old, "advantages": [[row.advantage] * row.response_length for row in rows]}
+        outcome.rows.append(kept | ({"ref_log_probs": reference} if reference else {}))
         outcome.weights.append(trainer.export_hf())
     return outcome
 
 
-def of_step(step: dict[str, float], quantity: str) -> float | None:
-    """Under the embedded host's name, from either."""
-    return step.get(quantity, step.get(_NAMES.get(quantity, "")))
+def _numbers(outcome: Outcome) -> dict[str, list[float]]:
+    """All values of each quantity, in their order; none of one that there is not."""
+    of_rows = {name: [value for rollout in outcome.rows for row in rollout.get(name, ()) for value in row]
+               for name in ROW_QUANTITIES}
+    return of_rows | {name: [step[name] for step in outcome.steps if name in step] for name in STEP_QUANTITIES}
 
 
 def differences(host: Outcome, other: Outcome, start: dict[str, Tensor]) -> dict[str, float]:
     """The largest difference of each quantity: ``grad_norm`` relative, ``weights`` in L2 over the way they moved."""
-    found: dict[str, float] = {}
-    for name in ROW_QUANTITIES:
-        pairs = [(a[name], b[name]) for a, b in zip(host.rows, other.rows, strict=True) if name in a and name in b]
-        values = [(x, y) for p, q in pairs for a, b in zip(p, q, strict=True) for x, y in zip(a, b, strict=True)]
-        if values:
-            found[name] = max(abs(x - y) for x, y in values)
-    assert len(host.steps) == len(other.steps)
-    for name in STEP_QUANTITIES:
-        both = [(of_step(a, name), of_step(b, name)) for a, b in zip(host.steps, other.steps, strict=True)]
-        given = [(x, y) for x, y in both if x is not None and y is not None]
-        if given:
-            found[name] = max(abs(x - y) / (abs(y) if name == "grad_norm" else 1.0) for x, y in given)
-    found["weights"] = max(_apart(a, b, start) for a, b in zip(host.weights, other.weights, strict=True))
-    return found
+    apart: dict[str, float] = {}
+    expected = _numbers(other)
+    for name, values in _numbers(host).items():
+        if values and expected[name]:
+            apart[name] = max(abs(x - y) / (abs(y) if name == "grad_norm" else 1.0)
+                              for x, y in zip(values, expected[name], strict=True))
+    apart["weights"] = max(_apart(a, b, start) for a, b in zip(host.weights, other.weights, strict=True))
+    return apart
 
 
 def farthest_tensor(host: Outcome, other: Outcome, start: dict[str, Tensor]) -> tuple[float, str]:
@@ -91,12 +82,10 @@ def _apart(found: dict[str, Tensor], expected: dict[str, Tensor], start: dict[st
 
 def table(case: str, host: Outcome, other: Outcome, start: dict[str, Tensor]) -> str:
     """Lines of the table in ``docs/hosts.md``."""
-    lines = []
-    for number, (a, b) in enumerate(zip(host.steps, other.steps, strict=True), 1):
-        for name in STEP_QUANTITIES:
-            x, y = of_step(a, name), of_step(b, name)
-            if x is not None and y is not None:
-                lines.append(f"| {case} | {name}, step {number} | {x:.9g} | {y:.9g} | {abs(x - y):.1e} |")
+    lines, found, expected = [], _numbers(host), _numbers(other)
+    for name in STEP_QUANTITIES:
+        for number, (x, y) in enumerate(zip(found[name], expected[name], strict=False), 1):
+            lines.append(f"| {case} | {name}, step {number} | {x:.9g} | {y:.9g} | {abs(x - y):.1e} |")
     apart = differences(host, other, start)
     lines += [f"| {case} | {name} | | | {apart[name]:.1e} |" for name in (*ROW_QUANTITIES, "weights") if name in apart]
     return "\n".join(lines)

@@ -6,7 +6,6 @@ Replies are sampled from the policy itself, so that log-probs, ratios and KL hav
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,8 +26,6 @@ STATUSES = (
     "truncated", "completed", "completed", "completed", "failed", "aborted", "failed", "completed",
 )
 REWARDS = (1.0, 0.0, 1.0, 0.5, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0)
-# Rows of a step are a multiple of this: three data-parallel ranks that no test has, only so that there is padding.
-_ROW_MULTIPLE = 3
 
 
 def rollout(model: Path, config: Config, seed: int) -> dict[str, Any]:
@@ -37,9 +34,8 @@ def rollout(model: Path, config: Config, seed: int) -> dict[str, Any]:
     rng = random.Random(seed)
     torch.manual_seed(seed)
     drawn = [_trajectory(policy, rng, index, config.temperature) for index in range(GROUPS * SIBLINGS)]
-    args = SimpleNamespace(
-        global_batch_size=config.step_trajectories, data_parallel_size=_ROW_MULTIPLE, mem_agent=config, reward_key=None
-    )
+    # Three data-parallel ranks, which no test has, only so that there is padding.
+    args = SimpleNamespace(global_batch_size=config.step_trajectories, data_parallel_size=3, mem_agent=config)
     return custom_convert(args, drawn)
 
 
@@ -48,27 +44,18 @@ def _trajectory(policy: Any, rng: random.Random, index: int, temperature: float)
     outcome = "completed" if status == "removed" else status
     count = 1 + index % 4
     turns = [_turn(policy, rng, temperature, last=n == count - 1, cut=status == "truncated") for n in range(count)]
-    sample = samples.trajectory(
+    return samples.trajectory(
         turns, outcome, failure="timeout" if status == "failed" else None, reward=REWARDS[index], index=index,
-        group_index=index // SIBLINGS, rollout_id=index, remove_sample=status == "removed", prompt="p",
-    )
-    return sample
-
-
-def _turn(policy: Any, rng: random.Random, temperature: float, *, last: bool, cut: bool) -> Turn:
-    vocabulary = policy.config.vocab_size
-    prompt = [rng.randrange(3, vocabulary) for _ in range(rng.randint(10, 90))]
-    reply, log_probs = _sampled(policy, prompt, rng.randint(1, 12), temperature)
-    stop = StopReason.LENGTH if last and cut else StopReason.STOP
-    return Turn(TurnKind.FINAL if last else TurnKind.MEMORY, [*prompt, *reply], len(prompt), log_probs, stop)
+        group_index=index // SIBLINGS, rollout_id=index, remove_sample=status == "removed", prompt="p")
 
 
 @torch.no_grad()
-def _sampled(policy: Any, prompt: Sequence[int], length: int, temperature: float) -> tuple[list[int], list[float]]:
+def _turn(policy: Any, rng: random.Random, temperature: float, *, last: bool, cut: bool) -> Turn:
+    prompt = [rng.randrange(3, policy.config.vocab_size) for _ in range(rng.randint(10, 90))]
     tokens, log_probs = list(prompt), []
-    for _ in range(length):
+    for _ in range(rng.randint(1, 12)):
         distribution = (policy(torch.tensor([tokens])).logits[0, -1] / temperature).log_softmax(-1)
-        token = int(torch.multinomial(distribution.exp(), 1))
-        tokens.append(token)
-        log_probs.append(float(distribution[token]))
-    return tokens[len(prompt) :], log_probs
+        tokens.append(int(torch.multinomial(distribution.exp(), 1)))
+        log_probs.append(float(distribution[tokens[-1]]))
+    stop = StopReason.LENGTH if last and cut else StopReason.STOP
+    return Turn(TurnKind.FINAL if last else TurnKind.MEMORY, tokens, len(prompt), log_probs, stop)

@@ -16,14 +16,11 @@ def wait_for(condition: Callable[[], object], process: subprocess.Popen[str] | N
     """Return once ``condition()`` holds; if ``process``, whose part it is, ends before, fail with what it has said."""
     deadline = time.monotonic() + HANGS_AFTER_S
     while not condition():
-        code = None if process is None else process.poll()
-        if code is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-            continue
-        if condition():
-            return
-        if process is None:
-            raise AssertionError(f"not so after {HANGS_AFTER_S:g} s")
-        process.terminate()
-        said = [stream for stream in process.communicate(timeout=HANGS_AFTER_S) if stream]
-        raise AssertionError(f"{'hung' if code is None else f'ended with {code}'}; it said:\n" + "\n".join(said))
+        ended = process is not None and process.poll() is not None and not condition()
+        if ended or time.monotonic() > deadline:
+            said: tuple[str, ...] = ()
+            if process is not None:
+                process.terminate()
+                said = process.communicate(timeout=HANGS_AFTER_S)
+            raise AssertionError(f"it {'ended' if ended else 'hangs'}; it said {said}")
+        time.sleep(0.05)

@@ -7,12 +7,10 @@ kept among this process's modules.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import io
 import os
 import sys
@@ -23,7 +21,6 @@ from unittest.mock import MagicMock, patch
 
 import numpy as np
 import pytest
-import torch
 
 MEMAGENT, REMEMR1 = "MEMAGENT_ROOT", "REMEMR1_ROOT"
 CHUNK, REPLY = 60, 200
@@ -40,22 +37,24 @@ def checkout(name: str) -> Path:
 
 
 class _Nothing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Empty modules of any content for some packages."""
+    """Empty modules of any content for some packages, except for the one module ``real`` of theirs in ``folder``."""
 
-    def __init__(self, *packages: str) -> None:
-        self._packages = packages
+    def __init__(self, folder: Path, real: str, packages: tuple[str, ...]) -> None:
+        self._folder, self._real, self._packages = folder, real, packages
 
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in self._packages:
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        return None
+        if name == self._real or name.split(".")[0] not in self._packages:
+            return None
+        spec = importlib.machinery.ModuleSpec(name, self, is_package=True)
+        spec.submodule_search_locations = [str(self._folder.joinpath(*name.split(".")))]
+        return spec
 
     def create_module(self, spec):
         class Anything(ModuleType):
             def __getattr__(self, name):
                 if name.startswith("__"):
                     raise AttributeError(name)
-                return MagicMock if name[0].isupper() else (lambda *a, **k: None)
+                return MagicMock if name[0].isupper() else MagicMock()
 
         return Anything(spec.name)
 
@@ -63,48 +62,25 @@ class _Nothing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def load(
-    folder: Path, name: str, absent: tuple[str, ...] = (), only: tuple[str, ...] = (), **environment: str
-) -> Any:
-    """Module ``name`` as seen from ``folder``, with packages that are absent replaced by empty ones; packages in
-    ``only`` are empty but for that module itself."""
-    if only:
-        absent, file = (*absent, *only), folder.joinpath(*name.split(".")).with_suffix(".py")
-        name = file.stem
-    before, path = dict(sys.modules), list(sys.path)
-    top = {name.split(".")[0], "utils", "recurrent", "taskutils", *absent}
-    for known in [module for module in sys.modules if module.split(".")[0] in top]:
-        del sys.modules[known]
-    sys.path.insert(0, str(folder))
-    finder = _Nothing(*absent)
-    sys.meta_path.insert(0, finder)
+def load(folder: Path, name: str, *absent: str, **environment: str) -> Any:
+    """Module ``name`` as seen from ``folder``; ``absent`` packages are empty ones, but for that module itself."""
+    before, own = dict(sys.modules), {name.split(".")[0], "utils", "recurrent", "taskutils", *absent}
+
+    def forget() -> None:
+        for known in [module for module in sys.modules if module.split(".")[0] in own]:
+            del sys.modules[known]
+
+    forget()
+    finder = _Nothing(folder, name, absent)
     try:
-        with patch.dict(os.environ, environment), contextlib.redirect_stdout(io.StringIO()):
-            return _from_file(file) if only else importlib.import_module(name)
+        with (
+            patch.object(sys, "path", [str(folder), *sys.path]), patch.dict(os.environ, environment),
+            patch.object(sys, "meta_path", [finder, *sys.meta_path]), contextlib.redirect_stdout(io.StringIO()),
+        ):
+            return importlib.import_module(name)
     finally:
-        sys.meta_path.remove(finder)
-        sys.path[:] = path
-        for module in set(sys.modules) - set(before):
-            if module.split(".")[0] in top:
-                del sys.modules[module]
-        sys.modules.update({module: before[module] for module in before if module not in sys.modules})
-
-
-def _from_file(file: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def load_functions(path: Path, *names: str) -> list[Any]:
-    """Functions of a file whose imports are not there; they may use torch alone."""
-    tree = ast.parse(path.read_text())
-    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in names]
-    namespace: dict[str, Any] = {"torch": torch}
-    exec(compile(ast.Module(found, type_ignores=[]), str(path), "exec"), namespace)
-    return [namespace[name] for name in names]
+        forget()
+        sys.modules.update(before)
 
 
 def client(root: Path, name: str, port: int) -> Any:

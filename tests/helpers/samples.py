@@ -22,15 +22,9 @@ def turns_of(replies: Sequence[int], **fields: Any) -> tuple[Turn, ...]:
 
 
 def trajectory(
-    turns: Sequence[Turn] = (),
-    status: str = "completed",
-    *,
-    failure: str | None = None,
-    memories: Sequence[MemoryRecord] = (),
-    counts: dict[str, float] | None = None,
-    reward: Any = 1.0,
-    record: dict[str, Any] | None = None,
-    **fields: Any,
+    turns: Sequence[Turn] = (), status: str = "completed", *, failure: str | None = None,
+    memories: Sequence[MemoryRecord] = (), counts: dict[str, float] | None = None, reward: Any = 1.0,
+    record: dict[str, Any] | None = None, **fields: Any,
 ) -> Sample:
     """A scored Sample with a record; ``record`` are further fields of that."""
     written = Record(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mem_agent.agents import build_agent
@@ -46,9 +46,6 @@ class Run:
         return self.trajectory.counts[name]
 
 
-Reply = str | tuple[str, StopReason] | list[int] | Exception
-
-
 def build(config: Config, vocabulary: Vocabulary = VOCABULARY) -> MemoryAgent:
     return build_agent(config, vocabulary, {})
 
@@ -62,18 +59,13 @@ def by_turn(sample):
     return sample_round
 
 
-def read(
-    replies: Sequence[Reply] | Callable[[str, int], Reply],
-    chunks: int = 3,
-    args: str = "",
-    question: str = QUESTION,
-    **settings,
-) -> Run:
-    """``replies`` by the turn's number, or made from its prompt and number; a text ends by itself unless told."""
+def read(replies, chunks: int = 3, args: str = "", question: str = QUESTION, **settings) -> Run:
+    """``replies`` by the turn's number, or a function of its prompt and number.
+
+    One is a text, which ends by itself; (text, stop); token ids; or an exception.
+    """
     config = Config(**{"mem_max_memory": 32, "mem_max_final": 16, "agent_args": args} | settings)
-    agent = build(config)
-    ids = [i for c in SECTIONS[: 2 * chunks] for i in VOCABULARY.encode_text(c)]
-    sections = split_chunks(ids, 2, 99)
+    sections = split_chunks([i for c in SECTIONS[: 2 * chunks] for i in VOCABULARY.encode_text(c)], 2, 99)
     prompts: dict[int, str] = {}
 
     async def sample(request, number):
@@ -81,14 +73,12 @@ def read(
         reply = replies(prompts[number], number) if callable(replies) else replies[number]
         if isinstance(reply, Exception):
             raise reply
-        if isinstance(reply, list):
-            return Generation(reply, [-0.5] * len(reply), StopReason.STOP)
         text, stop = reply if isinstance(reply, tuple) else (reply, StopReason.STOP)
-        ids = VOCABULARY.encode_text(text) + (END if stop is StopReason.STOP else [])
+        ids = text if isinstance(text, list) else VOCABULARY.encode_text(text) + END * (stop is StopReason.STOP)
         return Generation(ids, [-0.5] * len(ids), stop)
 
     reading = Reading(VOCABULARY.encode_text(question), sections)
-    trajectory = asyncio.run(run_trajectory(agent, reading, by_turn(sample)))
+    trajectory = asyncio.run(run_trajectory(build(config), reading, by_turn(sample)))
     return Run(trajectory, [prompts[number] for number in sorted(prompts)])
 
 

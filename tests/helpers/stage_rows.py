@@ -12,15 +12,15 @@ from mem_agent.rewards.sessions import HistoryQuestion, Language, Session, Turn,
 PLACES = ("Lyon", "Graz", "Turin", "Porto", "Basel", "Krakow")
 
 
-def history_question(number: int, sessions: int = 6, gold: int = 2, **own) -> HistoryQuestion:
+def history_question(number: int, sessions: int = 6, gold: int | None = 2, **own) -> HistoryQuestion:
     """Session ``gold`` says where the user moved; the others talk of other places."""
     talks = tuple(
         Session(f"s{n}", (Turn("user", f"I {'moved to' if n == gold else 'read about'} {PLACES[n % 6]}, note {n}."),
                           Turn("assistant", f"Good to know, {n}.")), f"2023/05/{n + 1:02d}") for n in range(sessions)
     )
     asked = f"Where have I moved to, number 10{number}?"
-    fields = {"id": f"q{number}", "question": asked, "answers": (PLACES[gold % 6],), "sessions": talks,
-              "gold": (f"s{gold}",), "date": "2023/06/01"}
+    fields = {"id": f"q{number}", "question": asked, "answers": (PLACES[(gold or 0) % 6],), "sessions": talks,
+              "gold": () if gold is None else (f"s{gold}",), "date": "2023/06/01"}
     return HistoryQuestion(**(fields | own))
 
 
@@ -34,15 +34,15 @@ def chinese_question(number: int = 0) -> HistoryQuestion:
     return HistoryQuestion(f"问{number}", asked, ("里昂",), talks, ("会话1",), "2023年6月1日", "", Language.ZH)
 
 
-def embedded_row(asked: HistoryQuestion, best: int | None = None) -> dict:
-    """As stage 1 writes it; ``best`` is the most similar session, then the order of time."""
-    best = asked.gold_positions[0] if best is None else best
-    similarities = [1.0 if n == best else 0.5 - 0.01 * n for n in range(len(asked.sessions))]
+def embedded_row(asked: HistoryQuestion, **columns) -> dict:
+    """As stage 1 writes it; the gold session is the most similar, then the order of time."""
+    similarities = [1.0 if n in asked.gold_positions else 0.5 - 0.01 * n for n in range(len(asked.sessions))]
     tokens = [len(render_session(session, n).split()) for n, session in enumerate(asked.sessions)]
-    return row_of(asked) | {"similarities": similarities, "session_tokens": tokens, "embedding_fingerprint": "f"}
+    return row_of(asked) | {"similarities": similarities, "session_tokens": tokens} | columns
 
 
-def write_rows(path: Path, rows: list[dict]) -> Path:
+def write_rows(path: str | Path, rows: list[dict]) -> Path:
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows), path)
     return path

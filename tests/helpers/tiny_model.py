@@ -8,13 +8,10 @@ between tokens and temperatures.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
-import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import ByteLevelBPETokenizer, Tokenizer
 
-Architecture = Literal["qwen3", "qwen2", "llama"]
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -30,36 +27,34 @@ house is 48213, the secret colour of the old town is green. Nothing else was rec
 """
 
 
+HIDDEN, MAX_LEN = 64, 4096
+
+
 def make_tiny_model(
-    folder: str | Path,
-    seed: int = 0,
-    vocab: int = 512,
-    *,
-    architecture: Architecture = "qwen3",
-    tied: bool = False,
-    hidden: int = 64,
-    layers: int = 2,
-    heads: int = 2,
-    kv_heads: int = 1,
-    max_len: int = 4096,
-    initializer_range: float = 0.1,
+    folder: str | Path, seed: int = 0, vocab: int = 512, *, architecture: str = "qwen3", tied: bool = False,
+    layers: int = 2, heads: int = 2, kv_heads: int = 1,
 ) -> Path:
-    """Write ``config.json``, ``model.safetensors`` (float32) and tokenizer into ``folder``; returns it."""
-    # Imported here: this costs seconds, and test modules import this file only for the name of the fixture.
+    """Write ``config.json``, ``model.safetensors`` (float32) and tokenizer into ``folder``; returns it.
+
+    ``architecture``: ``qwen3``, ``qwen2`` or ``llama``.
+    """
+    # Imported here: this costs seconds.
     from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen3Config
 
-    folder = Path(folder)
+    folder, bpe = Path(folder), ByteLevelBPETokenizer()
+    bpe.train_from_iterator([TEXT], vocab, min_frequency=0, show_progress=False, special_tokens=list(SPECIAL))
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=_bpe(vocab), eos_token="<|im_end|>", pad_token="<|endoftext|>", model_max_length=max_len
+        tokenizer_object=Tokenizer.from_str(bpe.to_str()), eos_token="<|im_end|>", pad_token="<|endoftext|>",
+        model_max_length=MAX_LEN,
     )
     tokenizer.chat_template = CHATML
     tokenizer.save_pretrained(folder)
     kinds = {"qwen3": Qwen3Config, "qwen2": Qwen2Config, "llama": LlamaConfig}
-    own_head_dim = {} if architecture == "qwen2" else {"head_dim": hidden // heads}
+    own_head_dim = {} if architecture == "qwen2" else {"head_dim": HIDDEN // heads}
     config = kinds[architecture](
-        vocab_size=vocab, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
-        num_attention_heads=heads, num_key_value_heads=kv_heads, max_position_embeddings=max_len,
-        tie_word_embeddings=tied, initializer_range=initializer_range, bos_token_id=None,
+        vocab_size=vocab, hidden_size=HIDDEN, intermediate_size=2 * HIDDEN, num_hidden_layers=layers,
+        num_attention_heads=heads, num_key_value_heads=kv_heads, max_position_embeddings=MAX_LEN,
+        tie_word_embeddings=tied, initializer_range=0.1, bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, **own_head_dim,
     )
     with torch.random.fork_rng(devices=[]):
@@ -67,22 +62,3 @@ def make_tiny_model(
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.save_pretrained(folder)
     return folder
-
-
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The default tiny model; import this name into the test module that wants it."""
-    return make_tiny_model(tmp_path_factory.mktemp("tiny_model"))
-
-
-def _bpe(vocab: int) -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    assert vocab >= len(alphabet) + len(SPECIAL), f"vocab {vocab} has no room for every byte and the special tokens"
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator([TEXT], trainer)
-    return tokenizer

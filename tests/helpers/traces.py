@@ -59,18 +59,6 @@ def group_of(rollout: int | None = 12, name: str = "41", length: str | None = No
     return [document, loses, keeps, failed]
 
 
-def other_agents() -> list:
-    """One that recalls, and reads two sections in a turn; one of whose prompt no part is known."""
-    recalls = TraceTurn(kind="memory", sections=(1, 2), shown_memory="Ann: metal", recalled="Ann keeps argentum",
-                        reply="<update>Ann: argentum</update>", memory="Ann: argentum", prompt_tokens=9)
-    final = TraceTurn(kind="final", shown_memory="Ann: argentum", memory="Ann: argentum", reply="\\boxed{}")
-    asked = TraceTurn(kind="final", prompt="What is of silver?", reply="Ann's box")
-    document = TraceDocument(id="d", sections=SECTIONS)
-    shared = {"rollout": 12, "question": QUESTION, "golds": GOLDS}
-    return [document, Trace(id="1", question_id="recalls", document="d", turns=(recalls, final), **shared),
-            Trace(id="2", question_id="asked", turns=(asked,), **shared), Trace(id="3", question_id="empty", **shared)]
-
-
 def hostile_group(rollout: int = 12, question: str = "666") -> list:
     """Every text of it is markup, a terminal's control sequence, or both."""
     document = TraceDocument(id="hostile", sections=(HOSTILE, HOSTILE))

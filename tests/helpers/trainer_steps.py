@@ -8,11 +8,11 @@ fourth step; then a step from the run in OTHER, which one process wrote and whos
 from __future__ import annotations
 
 import json
-import os
 import random
 import sys
 from pathlib import Path
 
+import psutil
 import torch
 
 from mem_agent.config import Config
@@ -23,24 +23,27 @@ torch.set_num_threads(1)
 
 
 def make_rows(trajectories: int = 4, vocab: int = 512, seed: int = 0) -> list[TrainRow]:
-    """Trajectories of one to three turns with uneven lengths; the last is fully masked."""
+    """Trajectories of one to three turns with uneven lengths, partly masked; the last is fully masked."""
     rng = random.Random(seed)
     rows = []
     for rollout_id in range(trajectories):
-        responses = [rng.randint(1, 9) for _ in range(rng.randint(1, 3))]
-        live = int(rollout_id < trajectories - 1)
-        for length in responses:
+        lengths, last = [rng.randint(1, 9) for _ in range(rng.randint(1, 3))], rollout_id == trajectories - 1
+        masks = [[int(rng.random() < 0.8 and not last) for _ in range(length)] for length in lengths]
+        total = sum(map(sum, masks))
+        for length, mask in zip(lengths, masks, strict=True):
             tokens = [rng.randrange(vocab) for _ in range(rng.randint(1, 30) + length)]
-            log_probs = [-6.0] * length
-            advantage = (-1.0) ** rollout_id
-            total = live * sum(responses)
-            rows.append(TrainRow(tokens, length, [live] * length, log_probs, advantage, rollout_id, total))
+            rows.append(TrainRow(tokens, length, mask, [-6.0] * length, (-1.0) ** rollout_id, rollout_id, total))
     return rows
 
 
 def make_config(model: Path | str, **settings) -> Config:
     defaults = {"lr": 1e-3, "temperature": 0.7, "max_tokens_per_gpu": 64, "kl_coef": 0.05}
     return Config(hf_ckpt=str(model), **(defaults | settings))
+
+
+def listening(process: psutil.Process) -> set[str]:
+    """The addresses that it listens on for TCP."""
+    return {one.laddr.ip.removeprefix("::ffff:") for one in process.net_connections("tcp") if one.status == "LISTEN"}
 
 
 def train(trainer, rows: list[TrainRow], steps: int) -> list[dict[str, float]]:
@@ -54,13 +57,11 @@ def main(model: str, out: str, tp: int, other: str) -> None:
     from safetensors.torch import save_file
 
     from mem_agent.checkpoints import checkpoint
-    from mem_agent.tests.helpers.listeners import listeners
     from mem_agent.training import ranks
     from mem_agent.training.trainer import Trainer
 
     trainer = Trainer(make_config(model, tp=tp, train_procs=2))
     rows = make_rows(vocab=trainer.bridge.vocab_size)
-    one_row = trainer.log_probs(rows[:1])
     steps = train(trainer, rows, 3)
     log_probs = trainer.log_probs(rows)
     checkpoint.save(out, 2, trainer, {"rollout": 2})
@@ -71,12 +72,11 @@ def main(model: str, out: str, tp: int, other: str) -> None:
     whole = str(Path(other) / "iter_0000000")
     loaded, started = trainer.export_hf(), Trainer(make_config(model, tp=tp, train_procs=2, torch_dist=whole))
     assert all(torch.equal(tensor, loaded[name]) for name, tensor in started.export_hf().items())
-    taken_over = trainer.log_probs(rows), train(trainer, rows, 1)
+    taken_over = train(trainer, rows, 1)
     if torch.distributed.get_rank() == 0:
         save_file(exported, Path(out) / "exported.safetensors")
-        result = {"steps": steps, "log_probs": log_probs, "one_row": one_row, "resumed": resumed, "alone": alone}
-        result["taken_over"] = taken_over
-        result["addresses"] = [address for address, _ in listeners([os.getpid()])]
+        result = {"steps": steps, "log_probs": log_probs, "resumed": resumed, "alone": alone,
+                  "taken_over": taken_over, "addresses": sorted(listening(psutil.Process()))}
         (Path(out) / "result.json").write_text(json.dumps(result))
     else:
         assert exported == {}

@@ -6,13 +6,10 @@ Shapes only, as read in verifiers 0.4.0: bases whose subclasses are made from co
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, Generic, TypeVar
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pydantic
-
-_A, _B, _C = TypeVar("_A"), TypeVar("_B"), TypeVar("_C")
 
 
 class TaskData(pydantic.BaseModel):
@@ -20,42 +17,18 @@ class TaskData(pydantic.BaseModel):
     prompt: Any = None
 
 
-class TaskConfig(pydantic.BaseModel):
-    pass
-
-
-class TasksetConfig(pydantic.BaseModel):
+class Config(pydantic.BaseModel):
     id: str = ""
 
 
-class HarnessConfig(pydantic.BaseModel):
-    id: str = ""
+class Made:
+    """A task from its data and its config; a taskset and a harness from theirs."""
 
+    def __class_getitem__(cls, kinds: Any) -> type:
+        return cls
 
-class State:
-    pass
-
-
-class Task(Generic[_A, _B, _C]):
-    def __init__(self, data: Any, config: Any) -> None:
-        self.data, self.config = data, config
-
-
-class Taskset(Generic[_A, _B]):
-    def __init__(self, config: Any) -> None:
-        self.config = config
-
-
-class Harness(Generic[_A]):
-    def __init__(self, config: Any) -> None:
-        self.config = config
-
-
-@dataclass
-class ProgramResult:
-    exit_code: int
-    stdout: str
-    stderr: str
+    def __init__(self, *given: Any) -> None:
+        self.data, self.config = given[0], given[-1]
 
 
 def _mark(function: Any) -> Any:
@@ -65,7 +38,8 @@ def _mark(function: Any) -> Any:
 def install() -> None:
     """Answer ``import verifiers.v1`` where the library is not."""
     package, module = ModuleType("verifiers"), ModuleType("verifiers.v1")
-    own = (TaskData, TaskConfig, TasksetConfig, HarnessConfig, State, Task, Taskset, Harness, ProgramResult)
-    vars(module).update({kind.__name__: kind for kind in own} | {"reward": _mark, "metric": _mark})
+    vars(module).update(
+        TaskData=TaskData, TaskConfig=Config, TasksetConfig=Config, HarnessConfig=Config, State=object, Task=Made,
+        Taskset=Made, Harness=Made, ProgramResult=SimpleNamespace, reward=_mark, metric=_mark)
     package.v1 = module  # type: ignore[attr-defined]
     sys.modules |= {"verifiers": package, "verifiers.v1": module}

@@ -1,19 +1,17 @@
 """REWARD=answer_utility through the reward hook, with a chat endpoint that knows answers from gold sessions alone."""
 
 import asyncio
-import random
 import re
 from types import SimpleNamespace
 
 import pytest
 
 from mem_agent import rollout
-from mem_agent.config import Config
 from mem_agent.hooks import rewards
 from mem_agent.hooks.host import HostArgs
 from mem_agent.hooks.metrics import rollout_metrics
 from mem_agent.hooks.sample import Record
-from mem_agent.tests.helpers.fake_chat import FakeChat, Raw, chat_server
+from mem_agent.tests.helpers.fake_chat import FakeChat, chat_server
 from mem_agent.tests.helpers.ranked_rows import naming, ranked, stored_rows
 
 KNOWN = re.compile(r"I live in (\w+)\.")
@@ -39,15 +37,10 @@ def chat():
 
 @pytest.fixture
 def run(tmp_path, chat):
-    def start(args="", **settings):
-        config = Config(**{
-            "agent": "chat", "task": "rank_sessions",
-            "reward": "answer_utility", "reward_args": f"model=served {args}",
-            "train_data": str(tmp_path / "train.jsonl"), "save_path": str(tmp_path / "run"), "answer_url": chat.url,
-            **settings})
-        return SimpleNamespace(mem_agent=config, save=config.save_path)
-
-    return start
+    given = {"AGENT": "chat", "TASK": "rank_sessions", "REWARD": "answer_utility", "ANSWER_URL": chat.url,
+             "TRAIN_DATA": str(tmp_path / "train.jsonl"), "MEM_MAX_FINAL": 64}
+    return lambda args="": SimpleNamespace(
+        mem_agent=given | {"REWARD_ARGS": f"model=served {args}"}, save=str(tmp_path / "run"))
 
 
 @pytest.fixture
@@ -57,11 +50,10 @@ def row(tmp_path):
 
 def score(args, samples, number=0):
     async def all_of_them():
-        for sample, reward in zip(samples, await asyncio.gather(*(rollout.reward_func(args, s) for s in samples)),
-                                  strict=True):
-            sample.reward = reward
+        return await asyncio.gather(*(rollout.reward_func(args, sample) for sample in samples))
 
-    asyncio.run(all_of_them())
+    for sample, reward in zip(samples, asyncio.run(all_of_them()), strict=True):
+        sample.reward = reward
     rewards.apply(HostArgs(args), samples, number)
     return [sample.reward for sample in samples]
 
@@ -74,43 +66,16 @@ def test_a_ranking_is_worth_what_the_place_of_the_gold_session_gives(run, row):
     assert score(run(), samples) == pytest.approx(list(PLACES.values()), abs=5e-5)
 
 
-def test_what_is_no_ranking_is_worth_less_than_any_that_is_whatever_else_counts(run, row, chat):
-    """A property: answers turned against the policy, length, NDCG and weights drawn at random."""
-    drawn = random.Random(5)
-    for number in range(12):
-        rewards.RUNS.clear()
-        hostile = drawn.random()
-        chat.answer = lambda body, _, share=hostile: (
-            "<answer>Lyon0</answer>" if ("(none)" in asked(body)) == (drawn.random() > share) else "x")
-        args = run(
-            f"alpha={drawn.choice([0.5, 1, 3])} beta={drawn.choice([0, 1, 4])} anneal={drawn.choice([0, 3])} "
-            f"overlong_buffer={drawn.choice([0, 8, 64])} overlong_penalty={drawn.choice([0.5, 1, 5.0])}",
-            mem_max_final=64)
-        places = [(drawn.randrange(12), 1 + drawn.randrange(10), drawn.randrange(1, 65)) for _ in range(4)]
-        valid = [ranked(row, naming(n, place=place), i, 0, t) for i, (n, place, t) in enumerate(places)]
-        broken = [ranked(row, reply, 9, 0, drawn.randrange(1, 65)) for reply in ("", "<ranking>1</ranking>")]
-        score(args, [*valid, *broken])
-        assert max(s.reward for s in broken) < min(s.reward for s in valid), number
-
-
-def test_a_failed_call_is_a_missing_value_and_never_a_score(run, row, chat):
-    chat.answer = lambda body, number: Raw(b"{}") if KNOWN.search(asked(body)) else reader(body, number)
-    samples = [ranked(row, naming(3, place=p), p, 0) for p in (1, 2)] + [ranked(row, "no", 3, 0)]
-    score(run(), samples)
-    assert [s.status.value for s in samples] == ["failed", "failed", "completed"]
-    assert all(s.remove_sample for s in samples[:2]) and samples[2].reward == -2.0
-    assert rollout_metrics(samples)["failed/answer_model"] == 2
-
-
-def test_a_key_reaches_the_server_and_no_record(run, row, chat, monkeypatch, caplog):
+def test_a_failed_call_is_a_missing_value_and_its_key_is_in_no_record(run, row, chat, monkeypatch, caplog):
     monkeypatch.setenv("ANSWER_KEY", "secret-key-12345")
-    chat.answer = lambda body, _: 400 if "(none)" in asked(body) else "x"
-    chat.key = "secret-key-12345"
-    args, sample = run(), ranked(row, naming(3), 0, 0)
-    score(args, [sample])
+    chat.key, chat.answer = "secret-key-12345", lambda body, number: 400 if KNOWN.search(asked(body)) else "x"
+    samples, args = [*(ranked(row, naming(3, place=p), p, 0) for p in (1, 2)), ranked(row, "no", 3, 0)], run()
+    assert score(args, samples) == [0.0, 0.0, -2.0]
+    assert [sample.status.value for sample in samples] == ["failed", "failed", "completed"]
+    assert all(sample.remove_sample for sample in samples[:2])
+    assert rollout_metrics(samples)["failed/answer_refused"] == 2
     assert chat.headers[0]["Authorization"] == "Bearer secret-key-12345"
-    written = f"{sample} {sample.train_metadata} {caplog.text} {args.mem_agent.to_yaml()} {rewards.RUNS}"
-    assert "failed" in written and "secret" not in written
+    assert "secret" not in f"{samples} {caplog.text} {args} {rewards.RUNS}"
 
 
 def test_the_warm_up_asks_nobody_and_ends_by_the_rollouts(run, row, chat):

@@ -3,15 +3,13 @@
     SLIME_ROOT=... VIME_ROOT=... MEGATRON_ROOT=... python -m pytest tests/hooks/test_hosts.py
 
 ``inside_host/check_*.py`` call the hosts' real code on a CPU: conversion and split, rollout loops against
-``fake_router``, reward calls, data sources. Stubs are the SGLang package, by ours, and what the contract suites put in
-place by themselves.
+``fake_router``, reward calls. Stubs are the SGLang package, by ours, and what the contract suites put in place by
+themselves.
 """
-
-import ast
 
 import pytest
 
-from mem_agent.tests.helpers.host_checkout import HOSTS, TESTS
+from mem_agent.tests.helpers.host_checkout import HOSTS, TESTS, named
 
 CHECKS = sorted(str(path) for path in (TESTS / "inside_host").glob("check_*.py"))
 OVERRIDES = {
@@ -47,17 +45,6 @@ def test_our_checks_pass_inside_the_host(host):
 
 
 def test_the_hosts_parsers_accept_what_the_launcher_makes(host):
-    megatron = host.megatron()
+    megatron = str(named("MEGATRON_ROOT", "Megatron-LM with the host's patch"))
     run = host.pytest(str(TESTS / "inside_host" / "parse_arguments.py"), first=megatron, MEGATRON_ROOT=megatron)
     assert run.counts == {"passed": 16}, run.output
-
-
-def test_the_host_leaves_the_reference_in_place_of_the_policy_where_gpus_are_not_shared(host):
-    """Once upstream brings the policy back in any case, ``keep_policy`` and its flag can go."""
-    source = host.root() / host.name / "backends" / "megatron_utils" / "actor.py"
-    nodes = list(ast.walk(ast.parse(source.read_text())))
-    (init,) = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == "init"]
-    returns = "self._switch_model('actor')"
-    conditions = [ast.unparse(node.test) for node in ast.walk(init)
-                  if isinstance(node, ast.If) and returns in map(ast.unparse, node.body)]
-    assert ast.unparse(init).count(returns) == 1 and conditions == ["self.args.offload_train"]

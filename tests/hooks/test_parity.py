@@ -7,7 +7,6 @@ removed, truncated and padding ones among them. ``-s`` prints the table of ``doc
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from safetensors.torch import load_file
 from mem_agent.checkpoints import hf_to_torch_dist
 from mem_agent.tests.helpers import host_actor, parity, parity_rows
 from mem_agent.tests.helpers.host_actor import Job, Outcome
-from mem_agent.tests.helpers.host_checkout import HOSTS, Host
+from mem_agent.tests.helpers.host_checkout import HOSTS
 
 pytestmark = pytest.mark.servers
 
@@ -39,66 +38,43 @@ TOLERANCES = {
 ROUNDED = TOLERANCES | {"loss": 1e-3, "pg_loss": 1e-3, "kl": 1e-2, "grad_norm": 2e-2, "weights": 1e-1}
 
 
-@dataclass(frozen=True)
-class Compared:
-    host: dict[str, Outcome]
-    """By case; vime's with float32 gradients have names of their own."""
-    embedded: dict[str, Outcome]
+Outcomes = dict[str, Outcome]
+"""By case; vime's with float32 gradients have names of their own."""
 
 
 @pytest.fixture(scope="module")
-def start() -> dict[str, torch.Tensor]:
-    return load_file(parity.START / "model.safetensors")
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("reference")
-    assert hf_to_torch_dist.main(["--hf", str(parity.START), "--output", str(folder), "--force"]) == 0
-    return folder
-
-
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory) -> Path:
-    config = parity.settings(Path("none"), Path("none"))
-    path = tmp_path_factory.mktemp("rows") / "rollout.json"
-    path.write_text(json.dumps(parity_rows.rollout(parity.START, config, seed=1)))
-    return path
-
-
-@pytest.fixture(scope="module")
-def embedded(rows, reference, tmp_path_factory) -> dict[str, Outcome]:
+def embedded(tmp_path_factory) -> tuple[Path, Path, Outcomes]:
+    """The reference, the rows, and what the embedded host makes of them."""
     folder = tmp_path_factory.mktemp("embedded")
+    reference, rows = folder / "reference", folder / "rollout.json"
+    assert hf_to_torch_dist.main(["--hf", str(parity.START), "--output", str(reference)]) == 0
+    rows.write_text(json.dumps(parity_rows.rollout(parity.START, parity.settings(reference, folder), seed=1)))
     torch.set_num_threads(1)
-    return {
-        case: parity.embedded(parity.settings(reference, folder, **changed), [str(rows)])
-        for case, changed in CASES.items()
-    }
+    settings = {case: parity.settings(reference, folder / "run", **changed) for case, changed in CASES.items()}
+    return reference, rows, {case: parity.embedded(config, [str(rows)]) for case, config in settings.items()}
 
 
 @pytest.fixture(scope="module", params=HOSTS, ids=lambda host: host.name)
-def compared(request, embedded, rows, reference, tmp_path_factory) -> Compared:
-    host: Host = request.param
-    folder = tmp_path_factory.mktemp(host.name)
-    jobs = []
+def compared(request, embedded, tmp_path_factory) -> tuple[Outcomes, Outcomes]:
+    host, (reference, rows, expected) = request.param, embedded
+    folder, jobs = tmp_path_factory.mktemp(host.name), []
     for number, (case, changed) in enumerate(CASES.items()):
         out = folder / str(number)
         line = host_actor.command_line(host, parity.settings(reference, folder / "run", **changed), out)
         jobs.append(Job(case, host.name, line, [str(rows)], str(out)))
         if host.name == "vime":
             jobs.append(Job(case + FLOAT32, host.name, line, [str(rows)], f"{out}f", fp32_cross_entropy=True))
-    return Compared(host_actor.run(host, jobs, folder), embedded)
+    return host_actor.run(host, jobs, folder), expected
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_hosts_trainer_and_the_embedded_one_do_the_same(compared, case, start):
-    other = compared.embedded[case]
-    for name in (case, case + FLOAT32):
-        if name in compared.host:
-            print("\n" + parity.table(name, compared.host[name], other, start))
-    exact = case + FLOAT32 if case + FLOAT32 in compared.host else case
-    for name, tolerances in ((exact, TOLERANCES), (case, TOLERANCES if exact == case else ROUNDED)):
-        apart = parity.differences(compared.host[name], other, start)
+def test_a_hosts_trainer_and_the_embedded_one_do_the_same(compared, case):
+    found, expected = compared
+    start = load_file(parity.START / "model.safetensors")
+    exact = case + FLOAT32 if case + FLOAT32 in found else case
+    for name, tolerances in ((case, TOLERANCES if exact == case else ROUNDED), (exact, TOLERANCES)):
+        print("\n" + parity.table(name, found[name], expected[case], start))
+        apart = parity.differences(found[name], expected[case], start)
         assert {"log_probs", "advantages", "loss", "grad_norm", "weights"} < apart.keys()
         beyond = {quantity: value for quantity, value in apart.items() if value > tolerances[quantity]}
         assert not beyond, (name, beyond)

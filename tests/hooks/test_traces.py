@@ -1,109 +1,73 @@
 """Trajectories to be read: what each turn showed, wrote and remembered, which are kept, and the lines on disk."""
 
-import asyncio
-import errno
 from types import SimpleNamespace
 
 import numpy as np
-import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models
 
 from mem_agent import rollout
 from mem_agent.config import Config
 from mem_agent.custom_convert import custom_convert
+from mem_agent.hooks import traces
 from mem_agent.hooks.metrics import find_golds
 from mem_agent.hooks.sample import Record, Sample, write_record
-from mem_agent.hooks.traces import (
-    EvaluationFiles,
-    Teller,
-    Trace,
-    TraceDocument,
-    TraceError,
-    line_of,
-    pieces_of,
-    read_traces,
-    trace_files,
-    write_rollout,
-)
-from mem_agent.rollout_client import Dialect, Endpoint, close_clients
-from mem_agent.tests.helpers.fake_router import FakeRouter, running
+from mem_agent.hooks.traces import EvaluationFiles, Teller, Trace, TraceDocument, TraceError, read_traces
+from mem_agent.tests.helpers.fake_router import FakeRouter
 from mem_agent.tests.helpers.scripted import QUESTION, VOCABULARY, read
 from mem_agent.tests.helpers.tiny_tokenizer import encode
+from mem_agent.tests.hooks.conftest import SETTINGS, rewarded, sample
 
 UPDATE = "<update>{}</update><recall>{}</recall>"
-
-
-def told(replies, **settings):
-    """The document and the trace of a reading of three chunks."""
-    done = read(replies, 3, **settings).trajectory
-    memories = find_golds(done.memories, VOCABULARY.decode, ("red",), keep=True)
-    record = Record.of_trajectory(done, memories=tuple(memories), task="qa")
-    sample = write_record(Sample(prompt=QUESTION, metadata={"ground_truth": ["red"]}), record, done.answer, [])
-    teller, config = Teller(VOCABULARY), Config(agent=settings.get("agent", "memagent"))
-    return teller.document([record]), teller.trace(config, sample, record, id="1")
-
-
 CASES = {
-    "memagent": (["a", "b", "c", "x"], {},
+    "memagent": (["a", "b", "c", "x"], "",
                  [("QW", "", "", "a"), ("ZR", "a", "", "b"), ("XY", "b", "", "c"), ("", "c", "", "c")]),
-    "gated": (["update\na", "skip", "finish", "x"], {"agent": "gated"},
+    "gated": (["update\na", "skip", "finish", "x"], "",
               [("QW", "", "", "a"), ("ZR", "a", "", "a"), ("XY", "a", "", "a"), ("", "a", "", "a")]),
-    "parallel": (["a", "b", "a b", "a b c", "x"], {"agent": "parallel", "agent_args": "width=2"},
+    "parallel": (["a", "b", "a b", "a b c", "x"], "width=2",
                  [("QW", "", "", ""), ("ZR", "", "", ""), ("", "", "", "a b"), ("XY", "a b", "", "a b c"),
                   ("", "a b c", "", "a b c")]),
-    "rememr1": ([UPDATE.format("red key", ""), UPDATE.format("b", "red"), UPDATE.format("c", ""), "x"],
-                {"agent": "rememr1"},
+    "rememr1": ([UPDATE.format("red key", ""), UPDATE.format("b", "red"), UPDATE.format("c", ""), "x"], "",
                 [("QW", "", "", "red key"), ("ZR", "red key", "", "b"), ("XY", "b", "red key", "c"),
                  ("", "c", "", "c")]),
 }
 
 
-@pytest.mark.parametrize("replies,settings,expected", CASES.values(), ids=CASES)
-def test_a_turn_tells_what_it_was_shown_and_what_was_remembered_after_it(replies, settings, expected):
-    document, trace = told(replies, **settings)
-    shown = ["".join(document.sections[n] for n in turn.sections) for turn in trace.turns]
-    assert [
-        (section, turn.shown_memory, turn.recalled, turn.memory)
-        for section, turn in zip(shown, trace.turns, strict=True)
-    ] == expected
+@pytest.mark.parametrize("agent", CASES)
+def test_a_turn_tells_what_it_was_shown_and_what_was_remembered_after_it(agent):
+    replies, args, expected = CASES[agent]
+    done = read(replies, 3, agent=agent, agent_args=args).trajectory
+    memories = find_golds(done.memories, VOCABULARY.decode, ("red",), keep=True)
+    record = Record.of_trajectory(done, memories=tuple(memories), task="qa")
+    written = write_record(Sample(prompt=QUESTION), record, done.answer, [])
+    document = Teller(VOCABULARY).document([record])
+    trace = Teller(VOCABULARY).trace(Config(agent=agent), written, record, id="1")
+    shown = ["".join(document.sections[number] for number in turn.sections) for turn in trace.turns]
+    told = [(turn.shown_memory, turn.recalled, turn.memory) for turn in trace.turns]
+    assert [(section, *turn) for section, turn in zip(shown, told, strict=True)] == expected
     assert [turn.reply for turn in trace.turns] == replies and not any(turn.prompt for turn in trace.turns)
-    assert trace.response == "x" and trace.agent == settings.get("agent", "memagent")
+    assert trace.response == "x" and trace.agent == agent
 
 
 # --- rollouts -------------------------------------------------------------------------------------------------------
 
-RIGHT, WRONG = [encode("m"), encode("n"), encode("\\boxed{red}")], [encode("m"), encode("n"), encode("\\boxed{blue}")]
+
+def kept(run):
+    """Of each rollout's file the groups that it has, in order."""
+    files = {path: [one.group for one in read_traces(path) if one.kind == "trajectory"]
+             for path in traces.trace_files(run)}
+    return {int(path.stem.removeprefix("rollout_")): list(dict.fromkeys(found)) for path, found in files.items()}
 
 
-def sampled(checkpoint, folder, groups=3):
-    """Args and samples of one rollout, the first of each group right, as a host has them before its log hook."""
-    config = Config(mem_chunk_tokens=4, mem_max_memory=8, mem_max_final=16, agent_args="turn_cost=0.5",
-                    save_path=str(folder))
-
-    async def main():
-        router = FakeRouter([reply for _ in range(groups) for reply in RIGHT + WRONG])
-        async with running(router):
-            endpoint = Endpoint(Dialect.VLLM, f"http://127.0.0.1:{router.port}")
-            args = SimpleNamespace(
-                hf_checkpoint=checkpoint, mem_agent=config, mem_agent_endpoint=endpoint, save=str(folder))
-            samples = []
-            for number in range(2 * groups):
-                metadata = {"context": "QWZRXYUJ", "ground_truth": ["red"]}
-                one = Sample("who?", metadata=metadata, group_index=number // 2, index=number)
-                one = await rollout.generate(args, one, {"temperature": 1.0, "seed": 1})
-                one.reward = await rollout.reward_func(args, one)
-                samples.append(one)
-            await close_clients()
-        return args, samples
-
-    return asyncio.run(main())
-
-
-def test_a_rollout_is_kept_with_what_was_trained_and_later_thinned(checkpoint, tmp_path, caplog):
-    args, samples = sampled(checkpoint, tmp_path)
+def test_a_rollout_is_kept_with_what_was_trained_and_later_thinned(run, checkpoint, tmp_path, caplog):
+    """Three groups, the first of each of their two trajectories right."""
+    args = SimpleNamespace(mem_agent=SETTINGS | {"AGENT_ARGS": "turn_cost=0.5"}, hf_checkpoint=checkpoint,
+                           save=str(tmp_path))
+    samples = []
+    for number in range(6):
+        final = encode("\\boxed{blue}" if number % 2 else "\\boxed{red}")
+        one = run(FakeRouter([encode("m"), encode("n"), final]), sample(index=number, group_index=number // 2))
+        one.reward = rewarded(one, AGENT_ARGS="turn_cost=0.5")
+        samples.append(one)
 
     def logged(number):
         rollout.log_rollout(number, args, samples, {}, 1.0)
@@ -124,79 +88,38 @@ def test_a_rollout_is_kept_with_what_was_trained_and_later_thinned(checkpoint, t
     assert "rollout 14: its trajectories are not kept" in caplog.text
 
 
-def groups(*names, siblings=2, text=""):
-    return [
-        [TraceDocument(id="same", sections=("a",)),
-         *(Trace(id=f"{name}-{n}", group=name, sample=n, response=text) for n in range(siblings))]
-        for name in names
-    ]
+def groups(*names, text=""):
+    return [[Trace(id=f"{name}-{number}", group=name, response=text) for number in range(2)] for name in names]
 
 
-def kept(run):
-    """Of each rollout's file the groups that it has, in order."""
-    return {int(path.stem.removeprefix("rollout_")): list(dict.fromkeys(
-        record.group for record in read_traces(path) if isinstance(record, Trace))) for path in trace_files(run)}
-
-
-def test_of_a_run_that_was_set_back_one_line_is_kept(tmp_path):
+def test_the_oldest_go_first_and_of_a_run_that_was_set_back_one_line_is_kept(tmp_path):
     for number in range(6):
-        write_rollout(tmp_path, number, groups("a", "b"), 1, 10**9)
-    write_rollout(tmp_path, 3, groups("c", "d"), 1, 10**9)
-    assert kept(tmp_path) == {0: ["a"], 1: ["a"], 2: ["a"], 3: ["c", "d"]}
+        traces.write_rollout(tmp_path, number, groups("a", "b", text="x" * 1000), 1, 10**4)  # of some 3 kB a group
+        assert sum(path.stat().st_size for path in traces.trace_files(tmp_path)) <= 10**4
+    assert kept(tmp_path) == {4: ["a"], 5: ["a"]}
+    traces.write_rollout(tmp_path, 3, groups("c", "d"), 1, 10**9)
+    assert kept(tmp_path) == {3: ["c", "d"]}
 
 
-@given(bound=st.integers(200, 20_000), most=st.integers(1, 3), sizes=st.lists(
-    st.lists(st.integers(0, 400), min_size=1, max_size=4), min_size=1, max_size=6))
-def test_the_bound_holds_and_the_oldest_go_first(bound, most, sizes, tmp_path_factory):
-    run = tmp_path_factory.mktemp("run")
-    for number, lengths in enumerate(sizes):
-        write_rollout(run, number, [groups(str(n), text="x" * size)[0] for n, size in enumerate(lengths)], most, bound)
-        assert sum(path.stat().st_size for path in trace_files(run)) <= bound
-        found = kept(run)
-        assert found[number] == [str(n) for n in range(len(found[number]))]
-        assert [*found] == list(range(number + 1))[-len(found) :]
+# --- evaluations, lines ---------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_leaves_what_was_there(tmp_path):
-    write_rollout(tmp_path, 0, groups("a"), 1, 10**9)
+def test_a_continued_evaluation_goes_on_with_the_same_file_within_its_bound(tmp_path):
+    document = TraceDocument(id="d", sections=("Ann has", "silver."))
 
-    def breaks():
-        yield from groups("b")
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def written(*numbers, bound=10**6):
+        files = EvaluationFiles(tmp_path, bound)
+        return [files.write(document, Trace(id=f"50-{n}-0", length="50", document="d")) for n in numbers]
 
-    for number in (0, 1):
-        with pytest.raises(OSError, match="No space left"):
-            write_rollout(tmp_path, number, breaks(), 1, 10**9)
-    assert kept(tmp_path) == {0: ["a"]} and len(list((tmp_path / "trajectories").iterdir())) == 1
-
-
-# --- evaluations ----------------------------------------------------------------------------------------------------
-
-DOCUMENT = TraceDocument(id="d", sections=("Ann has", "silver."))
-
-
-def written(folder, *numbers, bound=10**6, length="50"):
-    files = EvaluationFiles(folder, bound)
-    return [files.write(DOCUMENT, Trace(id=f"{length}-{n}-0", length=length, document="d")) for n in numbers]
-
-
-@pytest.mark.parametrize("rest", [b"", b'{"kind": "traj', b'{"kind": "document", "id": "e", "sections": []}'])
-def test_a_continued_evaluation_goes_on_with_the_same_file(tmp_path, rest):
-    written(tmp_path, 0, 1)
-    (path,) = trace_files(tmp_path)
-    path.write_bytes(path.read_bytes() + rest)  # what a killed run left of a line
+    written(0, 1)
+    (path,) = traces.trace_files(tmp_path)
+    # What a killed run leaves of a line: its end is missing.
+    path.write_bytes(path.read_bytes() + b'{"kind": "document", "id": "e", "sections": []}')
     assert [record.id for record in read_traces(path)] == ["d", "50-0-0", "50-1-0"]
-    written(tmp_path, 2)
+    written(2)
     assert [record.id for record in read_traces(path)] == ["d", "50-0-0", "50-1-0", "d", "50-2-0"]
+    assert 1 < sum(written(*range(90), bound=9_000)) < 80 and 8_000 < path.stat().st_size <= 9_000
 
-
-def test_the_bound_holds_over_continued_evaluations(tmp_path):
-    done = [*written(tmp_path, *range(9), bound=5_000), *written(tmp_path, *range(90), bound=5_000, length="200")]
-    assert 9 < done.count(True) < 90
-    assert 4_000 < sum(path.stat().st_size for path in trace_files(tmp_path)) <= 5_000
-
-
-# --- lines ----------------------------------------------------------------------------------------------------------
 
 LINES = b'''{"kind":"document","id":"4f78","sections":["tool axe.","animal dog."]}
 {"kind":"trajectory","id":"3-24-0","rollout":3,"length":null,"question_id":"24","group":"24","sample":0,\
@@ -209,42 +132,13 @@ LINES = b'''{"kind":"document","id":"4f78","sections":["tool axe.","animal dog."
 '''
 
 
-def test_lines_are_read_and_written_alike_and_numpys_numbers_are_plain(tmp_path):
+def test_lines_are_read_and_written_alike_and_what_is_no_trace_is_named(tmp_path):
     (tmp_path / "x.jsonl").write_bytes(LINES)
     document, trace = read_traces(tmp_path / "x.jsonl")
     assert document.sections == ("tool axe.", "animal dog.") and trace.turns[0].log_probs == (-2.5354, None, 0.0)
-    assert line_of(document) + line_of(trace) == LINES
+    assert traces.line_of(document) + traces.line_of(trace) == LINES
     given_by_user = Trace(id="x", reward=np.float32(0.5), scores={"mine": np.bool_(True)})
-    assert line_of(given_by_user) == line_of(Trace(id="x", reward=0.5, scores={"mine": True}))
-
-
-@pytest.mark.parametrize(("line", "named"), [
-    (b"{", ""), (b'{"kind":"x"}', ""), (b'{"kind":"trajectory"}', "id"),
-    (orjson.dumps({"kind": "trajectory", "id": "1", "turns": "x"}), "turns"),
-], ids=str)
-def test_what_is_no_trace_is_named_by_file_line_and_field(tmp_path, line, named):
-    (tmp_path / "x.jsonl").write_bytes(LINES + line + b"\n")
-    with pytest.raises(TraceError, match=rf"x\.jsonl: line 3 .*\({named}"):
+    assert traces.line_of(given_by_user) == traces.line_of(Trace(id="x", reward=0.5, scores={"mine": True}))
+    (tmp_path / "x.jsonl").write_bytes(LINES + b'{"kind": "trajectory", "id": "1", "turns": "x"}\n')
+    with pytest.raises(TraceError, match=r"x\.jsonl: line 3 .*turns"):
         list(read_traces(tmp_path / "x.jsonl"))
-
-
-def sentencepiece():
-    """A decoder that drops the blank of the first word, as Llama 2's."""
-    words = {"▁red": 0, "▁key": 1, "s": 2, "<0xC3>": 3, "<0xBC>": 4, "▁": 5, "<unk>": 6}
-    model = Tokenizer(models.BPE(vocab=words, merges=[], unk_token="<unk>", byte_fallback=True))
-    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    model.decoder = decoders.Sequence(steps)
-    return model
-
-
-def test_a_blank_stands_with_its_word_and_a_character_with_its_last_token():
-    ids = [0, 5, 3, 4, 2, 1]
-    assert pieces_of(sentencepiece(), ids, sentencepiece().decode(ids)) == ("red", " ", "", "ü", "s", " key")
-
-
-@given(st.lists(st.integers(0, VOCABULARY.size + 5), max_size=60))
-def test_the_pieces_of_any_tokens_are_their_text(ids):
-    """Halves of characters, control tokens and padding of the vocabulary included."""
-    whole = VOCABULARY.reply_text(ids)
-    pieces = pieces_of(VOCABULARY.tokenizer.backend_tokenizer, ids, whole)
-    assert "".join(pieces) == whole and len(pieces) == len(ids)

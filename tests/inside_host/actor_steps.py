@@ -15,15 +15,14 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import socket
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from mem_agent.rehearsal import cpu_job
+from mem_agent.system.server_url import free_ports
 
 Job = dict[str, Any]
 _KEPT = ("log_probs", "ref_log_probs", "advantages")
@@ -36,7 +35,6 @@ class Host:
         self.name = name
         self.arguments = self.module("utils.arguments")
         self.actor = self.module("backends.megatron_utils.actor")
-        self.model = self.module("backends.megatron_utils.model")
         self.saver = self.module("backends.megatron_utils.hf_checkpoint_saver")
         self.manager = self.module("ray.rollout")
         # What Ray would answer.
@@ -47,13 +45,13 @@ class Host:
     def module(self, path: str) -> Any:
         return importlib.import_module(f"{self.name}.{path}")
 
-    def split(self, args: Any, actor: Any, train_data: dict[str, Any]) -> list[Any]:
-        """What the rollout manager hands to each data-parallel rank."""
+    def split(self, args: Any, actor: Any, path: str) -> list[Any]:
+        """What the rollout manager hands to each data-parallel rank of the rows in a file."""
         cls = self.manager.RolloutManager.__ray_metadata__.modified_class
         manager = cls.__new__(cls)
         manager.args = args
         manager.set_train_parallel_config(actor.train_parallel_config)
-        return manager._split_train_data_by_dp(train_data)
+        return manager._split_train_data_by_dp(json.loads(Path(path).read_text()))
 
     def save_hf(self, args: Any, actor: Any, folder: Path) -> None:
         if hasattr(self.saver, "save_hf_model_to_path"):
@@ -63,82 +61,60 @@ class Host:
             self.saver.save_hf_model_direct(args, 0, actor.model)
 
 
-class Recorder:
-    """Keeps what passes between the host's own functions; changes nothing of it."""
+def recorded(host: Host) -> tuple[list[dict[str, Any]], list[dict[str, float]]]:
+    """The rows of each rollout and the numbers of each step, as they pass between the host's own functions."""
+    model, rows, steps = host.module("backends.megatron_utils.model"), [], []
+    advantages, train_one_step = host.actor.compute_advantages_and_returns, model.train_one_step
 
-    def __init__(self, host: Host) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self.steps: list[dict[str, float]] = []
-        self.partition: list[int] = []
-        self._around(host.actor, "compute_advantages_and_returns", self._keep_rows)
-        self._around(host.model, "train_one_step", self._keep_step)
+    def keep_rows(args: Any, rollout_data: dict[str, Any]) -> None:
+        advantages(args, rollout_data)
+        rows.append({key: [row.tolist() for row in rollout_data[key]] for key in _KEPT if rollout_data.get(key)})
 
-    def _around(self, module: Any, name: str, keep: Callable[..., Any]) -> None:
-        original = getattr(module, name)
-        setattr(module, name, lambda *args, **kwargs: keep(original, *args, **kwargs))
-
-    def _keep_rows(self, original: Callable[..., Any], args: Any, rollout_data: dict[str, Any]) -> None:
-        original(args, rollout_data)
-        found = {key: [row.tolist() for row in rollout_data[key]] for key in _KEPT if rollout_data.get(key)}
-        self.rows.append(found | {"partition": self.partition})
-
-    def _keep_step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def keep_step(*args: Any, **kwargs: Any) -> Any:
         optimizer = next(value for value in args if hasattr(value, "param_groups"))
-        update, used = optimizer.step, []
-
-        def step() -> Any:
-            used.append(float(optimizer.param_groups[0]["lr"]))
-            return update()
-
-        optimizer.step = step
-        losses, grad_norm = original(*args, **kwargs)
-        optimizer.step = update
-        numbers = {key: float(value) for key, value in losses.items()}
-        (rate,) = used
-        self.steps.append(numbers | {"grad_norm": float(grad_norm), "lr": rate})
+        rate = float(optimizer.param_groups[0]["lr"])  # the scheduler's step comes after the optimizer's
+        losses, grad_norm = train_one_step(*args, **kwargs)
+        numbers = {key.replace("kl_loss", "kl"): float(value) for key, value in losses.items()}
+        steps.append(numbers | {"grad_norm": float(grad_norm), "lr": rate})
         return losses, grad_norm
+
+    host.actor.compute_advantages_and_returns, model.train_one_step = keep_rows, keep_step
+    return rows, steps
 
 
 def run(host: Host, job: Job, rank: int) -> None:
+    from megatron.core import mpu
+
     out = Path(job["out"])
-    world = job["ranks"]
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK="0")
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(job["ranks"]), LOCAL_RANK="0")
     sys.argv = ["train.py", *job["arguments"]]
     args = host.arguments.parse_args()
     if job["fp32_cross_entropy"]:
         keep_float32_gradients()
-    recorder = Recorder(host)
-    actor = host.actor.MegatronTrainRayActor(world, rank, "127.0.0.1", job["port"])
+    rows, steps = recorded(host)
+    actor = host.actor.MegatronTrainRayActor(job["ranks"], rank, "127.0.0.1", job["port"])
     start = actor.init(args, "actor", with_ref=args.kl_coef != 0 or args.use_kl_loss)
     start = start if args.start_rollout_id is None else args.start_rollout_id
     for number, path in enumerate(job["rollouts"], start):
-        shares = host.split(args, actor, json.loads(Path(path).read_text()))
-        recorder.partition = list(shares[actor_rank()].inner["partition"])
+        shares = host.split(args, actor, path)
         actor.train(number, shares)
+        place = mpu.get_data_parallel_rank(with_context_parallel=False)
+        rows[-1]["partition"] = list(shares[place].inner["partition"])
         host.save_hf(args, actor, out / f"hf_{number}")
         if args.save and number in job["save_after"]:
             actor.save_model(number, force_sync=True)
-    seen = {"start": start, "rows": recorder.rows, "steps": recorder.steps}
-    (out / f"rank{rank}.json").write_text(json.dumps(seen))
-
-
-def actor_rank() -> int:
-    from megatron.core import mpu
-
-    return mpu.get_data_parallel_rank(with_context_parallel=False)
+    (out / f"rank{rank}.json").write_text(json.dumps({"start": start, "rows": rows, "steps": steps}))
 
 
 def keep_float32_gradients() -> None:
     """Megatron's fused cross entropy rounds the gradient of the logits to bfloat16, whatever the model's dtype."""
     from megatron.core.fusions import fused_cross_entropy as fused
 
+    kernel = fused.VocabParallelCrossEntropy
+
     def gradients(softmax: Any, slope: Any, target_mask: Any, masked_target: Any) -> Any:
-        flat, positions, update, result = fused.VocabParallelCrossEntropy.prepare_gradient_calculation_operands(
-            softmax, target_mask
-        )
-        return fused.VocabParallelCrossEntropy.calculate_gradients(
-            flat, positions, masked_target, update, result, slope
-        )
+        flat, positions, update, result = kernel.prepare_gradient_calculation_operands(softmax, target_mask)
+        return kernel.calculate_gradients(flat, positions, masked_target, update, result, slope)
 
     fused.calculate_gradients = gradients
 
@@ -166,29 +142,19 @@ def start(host: Host, job: Job, rank: int) -> int:
 
 
 def run_all(host: Host, jobs: list[Job]) -> int:
-    """Every job, as many at a time as there are cores, the first ones first; how many ranks failed."""
-    cores, waiting, running, failed = len(os.sched_getaffinity(0)), list(jobs), set[int](), 0
-    done: set[str] = set()
-    while waiting or running:
-        ready = [job for job in waiting if set(job["after"]) <= done]
-        if ready and (not running or len(running) + ready[0]["ranks"] <= cores):
-            job = ready[0]
-            waiting.remove(job)
-            job["port"] = free_port()
-            job["pids"] = [start(host, job, rank) for rank in range(job["ranks"])]
-            running |= set(job["pids"])
-            continue
-        pid, status = os.wait()
-        running.discard(pid)
-        failed += status != 0
-        done |= {job["name"] for job in jobs if "pids" in job and not running & set(job["pids"])}
+    """Every job in turn, as many at a time as there are cores; how many ranks failed."""
+    cores, failed = len(os.sched_getaffinity(0)), 0
+    running: dict[int, str] = {}
+    for job in [*jobs, None]:
+        while running and (job is None or len(running) + job["ranks"] > cores
+                           or set(job["after"]) & set(running.values())):
+            pid, status = os.wait()
+            del running[pid]
+            failed += status != 0
+        if job:
+            (job["port"],) = free_ports(1)
+            running |= {start(host, job, rank): job["name"] for rank in range(job["ranks"])}
     return failed
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 def main(path: str) -> int:

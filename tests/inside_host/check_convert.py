@@ -7,11 +7,11 @@ import torch
 
 from mem_agent.tests.helpers import samples
 from mem_agent.tests.helpers.samples import turn
-from mem_agent.tests.inside_host.host import DIALECT, NAME, Sample, contents, manager, no_object_store
+from mem_agent.tests.inside_host.host import DIALECT, NAME, Sample, manager
 
 COMMON = {"reward_key": None, "balance_data": False, "balance_by_flops": False, "micro_batch_size": 1, "mem_agent": {},
           "use_dynamic_batch_size": True, "prompt_data": None, "advantage_estimator": "grpo",
-          "rollout_function_path": f"{NAME}.rollout.{DIALECT}_rollout.generate_rollout",
+          "rollout_function_path": f"{NAME}.rollout.{DIALECT}_rollout.generate_rollout", "eval_function_path": None,
           "custom_convert_samples_to_train_data_path": "mem_agent.custom_convert.custom_convert"}
 
 
@@ -25,18 +25,16 @@ def trajectory(index, group, reward, turns, status="completed"):
     )
 
 
-def split(samples, step, dp=2, cp=1, vpp=1, vpp_group=1, cap=64):
-    """What each data-parallel rank is given."""
-    args = SimpleNamespace(**COMMON, max_tokens_per_gpu=cap, global_batch_size=step, data_parallel_size=dp,
-                           pipeline_model_parallel_size=vpp_group if vpp > 1 else 1,
-                           virtual_pipeline_model_parallel_size=vpp if vpp > 1 else None,
-                           microbatch_group_size_per_vp_stage=None, eval_function_path=None)
-    host = manager(args, dp=dp, cp=cp, vpp=vpp, vpp_group=vpp_group)
-    with no_object_store():
-        return contents(host._split_train_data_by_dp(host._convert_samples_to_train_data(samples)))
+def split(samples, step, dp, cp=1, stages=1):
+    """What each data-parallel rank is given; several pipeline ``stages`` are virtual ones too."""
+    vpp = 2 if stages > 1 else 1
+    args = SimpleNamespace(**COMMON, max_tokens_per_gpu=64 // cp, global_batch_size=step, data_parallel_size=dp,
+                           pipeline_model_parallel_size=stages, virtual_pipeline_model_parallel_size=vpp)
+    host = manager(args, dp=dp, cp=cp, vpp=vpp, vpp_group=stages)
+    return [box.inner for box in host._split_train_data_by_dp(host._convert_samples_to_train_data(samples))]
 
 
-def check(samples, step, ranks, vpp_group=1):
+def check(samples, step, ranks, stages=1):
     """That every trajectory is there and weighs once, and that each rank gets rows of the right shape."""
     columns = ("tokens", "response_lengths", "rewards", "loss_masks", "rollout_ids", "rollout_mask_sums",
                "rollout_log_probs")
@@ -44,7 +42,7 @@ def check(samples, step, ranks, vpp_group=1):
     assert {row["rollout_ids"] for row in rows} == {s.index for s in samples}
     assert all(rank["global_batch_sizes"] == [step] * (len(samples) // step) for rank in ranks)
     counts = {tuple(rank["num_microbatches"]) for rank in ranks}
-    assert len(counts) == 1 and all(n % vpp_group == 0 for n in counts.pop())
+    assert len(counts) == 1 and all(n % stages == 0 for n in counts.pop())
     for sample in samples:
         mine = [row for row in rows if row["rollout_ids"] == sample.index]
         weight = sum((row["loss_masks"].sum() / max(row["rollout_mask_sums"], 1)).item() for row in mine)
@@ -77,11 +75,11 @@ def mixed(long=False):
 @pytest.mark.parametrize("dp,cp", [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)])
 def test_the_mixed_batch(dp, cp, step, long):
     samples = mixed(long)
-    check(samples, step, split(samples, step, dp, cp, cap=64 // cp))
+    check(samples, step, split(samples, step, dp, cp))
 
 
 @pytest.mark.parametrize("dp", [1, 2, 4])
-@pytest.mark.parametrize("vpp_group", [2, 4])
-def test_rows_that_fill_their_bins_under_a_virtual_pipeline(dp, vpp_group):
+@pytest.mark.parametrize("stages", [2, 4])
+def test_rows_that_fill_their_bins_under_a_virtual_pipeline(dp, stages):
     samples = mixed(long=True)
-    check(samples, 6, split(samples, 6, dp, vpp=2, vpp_group=vpp_group), vpp_group)
+    check(samples, 6, split(samples, 6, dp, stages=stages), stages)

@@ -8,15 +8,14 @@ from mem_agent.tests.inside_host.host import NAME, http_utils, module
 
 @pytest.fixture(autouse=True)
 def closed_connections():
+    async def close():
+        await close_clients()
+        if http_utils._http_client is not None:
+            await http_utils._http_client.aclose()
+            http_utils._http_client = None
+
     yield
-    module("utils.async_utils").run(_close())
-
-
-async def _close():
-    await close_clients()
-    if http_utils._http_client is not None:
-        await http_utils._http_client.aclose()
-        http_utils._http_client = None
+    module("utils.async_utils").run(close())
 
 
 @pytest.fixture

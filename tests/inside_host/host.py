@@ -21,16 +21,11 @@ from unittest import mock
 from mem_agent import prepare_data
 from mem_agent.data import questions as question_shapes
 from mem_agent.tests.helpers.fake_router import FakeRouter
-from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+from mem_agent.tests.helpers.tiny_tokenizer import encode, make_tokenizer
 
 NAME = os.environ["INSIDE_HOST"]
 DIALECT = {"slime": "sglang", "vime": "vllm"}[NAME]
 SETTINGS = {"MEM_CHUNK_TOKENS": 4, "MEM_MAX_MEMORY": 8, "MEM_MAX_FINAL": 16}
-HOOKS = (
-    "--custom-generate-function-path", "mem_agent.rollout.generate",
-    "--custom-rm-path", "mem_agent.rollout.reward_func",
-    "--custom-convert-samples-to-train-data-path", "mem_agent.custom_convert.custom_convert",
-)
 
 
 def module(path: str) -> Any:
@@ -39,11 +34,11 @@ def module(path: str) -> Any:
 
 arguments = module("utils.arguments")
 http_utils = module("utils.http_utils")
-loop = module(f"rollout.{DIALECT}_rollout")
-manager_module = module("ray.rollout")
+ray_rollout = module("ray.rollout")
 Sample = module("utils.types").Sample
 DataSource = module("rollout.data_source").RolloutDataSourceWithBuffer
-RolloutManager = manager_module.RolloutManager.__ray_metadata__.modified_class
+ray_rollout.ray.put = lambda value, **options: value  # so a box can be looked into without a Ray cluster
+RolloutManager = ray_rollout.RolloutManager.__ray_metadata__.modified_class
 
 
 def parse(folder: Path, router: FakeRouter, *flags: str) -> argparse.Namespace:
@@ -51,28 +46,26 @@ def parse(folder: Path, router: FakeRouter, *flags: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser = getattr(arguments, f"get_{NAME}_extra_args_provider")()(parser)
     getattr(module(f"backends.{DIALECT}_utils.arguments"), f"add_{DIALECT}_router_arguments")(parser)
-    args = parser.parse_args(
-        [
-            *HOOKS,
-            "--hf-checkpoint", str(checkpoint(folder)),
-            "--input-key", "prompt", "--label-key", "label",
-            f"--{DIALECT}-router-ip", "127.0.0.1", f"--{DIALECT}-router-port", str(router.port),
-            "--rollout-num-gpus", "1", "--n-samples-per-prompt", "2", "--rollout-batch-size", "2",
-            "--use-dynamic-batch-size", "--max-tokens-per-gpu", "512",
-            *flags,
-        ]
-    )
-    args.debug_rollout_only = args.debug_train_only = False
+    make_tokenizer().save_pretrained(folder / "tokenizer")
+    args = parser.parse_args([
+        "--custom-generate-function-path", "mem_agent.rollout.generate",
+        "--custom-rm-path", "mem_agent.rollout.reward_func",
+        "--custom-convert-samples-to-train-data-path", "mem_agent.custom_convert.custom_convert",
+        "--hf-checkpoint", str(folder / "tokenizer"), "--input-key", "prompt", "--label-key", "label",
+        f"--{DIALECT}-router-ip", "127.0.0.1", f"--{DIALECT}-router-port", str(router.port),
+        "--rollout-num-gpus", "1", "--n-samples-per-prompt", "2", "--rollout-batch-size", "2",
+        "--use-dynamic-batch-size", "--max-tokens-per-gpu", "512", *flags,
+    ])
+    args.debug_rollout_only = args.debug_train_only = args.grpo_std_normalization = False
     args.load_debug_rollout_data = None
     args.eval_datasets = arguments._resolve_eval_datasets(args)
     args.over_sampling_batch_size = args.over_sampling_batch_size or args.rollout_batch_size
     args.global_batch_size = args.global_batch_size or args.rollout_batch_size * args.n_samples_per_prompt
     args.data_parallel_size = 2
-    args.grpo_std_normalization = False
     setattr(args, f"{DIALECT}_server_concurrency", 64)
     setattr(args, f"{DIALECT}_dp_size", 1)
     args.mem_agent = SETTINGS
-    loop.GenerateState.clear_instances()
+    module(f"rollout.{DIALECT}_rollout").GenerateState.clear_instances()
     http_utils.init_http_client(args)
     return args
 
@@ -95,46 +88,25 @@ def manager(args: argparse.Namespace, dp: int = 2, cp: int = 1, vpp: int = 1, vp
     """The host's ``RolloutManager`` without engines and without Ray."""
     self = RolloutManager.__new__(RolloutManager)
     self.args, self.servers, self._health_monitors, self.rollout_id = args, {}, [], -1
+    self.custom_reward_post_process_func = None
     self.data_source = RecordingSource(args) if args.prompt_data else None
     load = module("utils.misc").load_function
     self.generate_rollout = load(args.rollout_function_path)
     self.eval_generate_rollout = load(args.eval_function_path or args.rollout_function_path)
-    self.custom_reward_post_process_func = None
     self.custom_convert_samples_to_train_data_func = load(args.custom_convert_samples_to_train_data_path)
-    self.set_train_parallel_config(
-        {"dp_size": dp, "cp_size": cp, "vpp_size": vpp, "microbatch_group_size_per_vp_stage": vpp_group}
-    )
+    self.set_train_parallel_config({"dp_size": dp, "cp_size": cp, "vpp_size": vpp,
+                                    "microbatch_group_size_per_vp_stage": vpp_group})
     return self
-
-
-def contents(boxes: list[Any]) -> list[dict[str, Any]]:
-    return [box.inner for box in boxes]
-
-
-def no_object_store() -> Any:
-    """``ray.put`` hands its object on, so that a box's content can be looked at without a Ray cluster."""
-    return mock.patch.object(manager_module.ray, "put", lambda value, **options: value)
 
 
 # --- questions and answers ----------------------------------------------------------------------------------------
 
 
-def checkpoint(folder: Path) -> Path:
-    path = folder / "tokenizer"
-    if not path.exists():
-        make_tokenizer().save_pretrained(path)
-    return path
-
-
 def training_file(folder: Path, questions: int, inline: bool = True) -> Path:
     """Question i has 1 + i % 4 chunks."""
     rows = [
-        {
-            "prompt": [{"role": "user", "content": f"problem {i}?"}],
-            "context": "QWZJ" * (1 + i % 4),
-            "reward_model": {"ground_truth": ["red", "crimson"]},
-            "extra_info": {"question": f"problem {i}?"},
-        }
+        {"prompt": [{"role": "user", "content": f"problem {i}?"}], "context": "QWZJ" * (1 + i % 4),
+         "reward_model": {"ground_truth": ["red", "crimson"]}, "extra_info": {"question": f"problem {i}?"}}
         for i in range(questions)
     ]
     source, output = folder / "source.jsonl", folder / "train.jsonl"
@@ -160,17 +132,9 @@ class Library:
         turn = "final" if "boxed" in text else "first" if "Nothing yet." in text else "later"
         before = self.turns[number, turn]
         self.turns[number, turn] += 1
-        odd = self.odd[number](turn, before) if number in self.odd else None
-        if odd is not None:
-            return encode(odd) if isinstance(odd, str) and odd.startswith("\\") else odd
-        if turn == "final":
-            return encode("\\boxed{red}" if before % 2 == 0 else "\\boxed{blue}")
-        return encode("note")
-
-
-def encode(text: str) -> list[int]:
-    tokenizer = make_tokenizer()
-    return [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+        usual = ("\\boxed{red}", "\\boxed{blue}")[before % 2] if turn == "final" else "note"
+        reply = self.odd.get(number, lambda *_: None)(turn, before) or usual
+        return encode(reply) if reply == "note" or str(reply).startswith("\\") else reply
 
 
 def questions_of(groups: list[list[Any]]) -> list[int]:

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from itertools import pairwise
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -46,21 +46,17 @@ def plan(tmp_path, monkeypatch):
         (tmp_path / "reference").mkdir()
         (tmp_path / "reference" / "latest_checkpointed_iteration.txt").write_text("release")
         model = make_model(tmp_path / "model", RECIPES[recipe])
-        env = fake_host.recipe(recipe) | OUTSIDE.get(recipe, {})
+        env = {"NUM_GPUS": "8", **fake_host.recipe(recipe), **OUTSIDE.get(recipe, {})}
         env |= {"HOST": NAME, "HOST_ROOT": os.getcwd(), "MEGATRON_ROOT": os.environ["MEGATRON_ROOT"],
                 "HF_CKPT": str(model), "TORCH_DIST": str(tmp_path / "reference"), "TRAIN_DATA": str(train),
                 "SAVE_PATH": str(tmp_path / "run"), "EVAL_INTERVAL": "5", "EVAL_DATA": str(train)}
-        mebibytes = GPU_GIB.get(recipe, 80) * 1024
-        monkeypatch.setattr(planning, "nvidia_smi", lambda *_: f"{mebibytes}\n")
-        env.setdefault("NUM_GPUS", "8")
+        monkeypatch.setattr(planning, "nvidia_smi", lambda *_: f"{GPU_GIB.get(recipe, 80) * 1024}\n")
         made = planning.make_plan(Config.from_env(env | changes))
         launch.write_records(made)
         monkeypatch.setattr(sys, "argv", made.command[1:])
-        for name in ("CUDA_DEVICE_MAX_CONNECTIONS", "NCCL_NVLS_ENABLE"):
-            monkeypatch.setenv(name, made.variables[name])
+        monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", made.variables["CUDA_DEVICE_MAX_CONNECTIONS"])
         # Asked with tensor parallelism, to choose what to overlap: an H100's answer.
-        properties = SimpleNamespace(major=9, minor=0)
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: properties)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: SimpleNamespace(major=9, minor=0))
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
         return made
 
@@ -71,10 +67,9 @@ def known_flags():
     """Every flag that Megatron-LM, the host and its engine know: the hosts ignore all others without a word."""
     from megatron.training.arguments import add_megatron_arguments
 
-    first = argparse.ArgumentParser(allow_abbrev=False)
+    first, second = argparse.ArgumentParser(allow_abbrev=False), argparse.ArgumentParser(allow_abbrev=False)
     add_megatron_arguments(first)
     first = getattr(arguments, f"get_{NAME}_extra_args_provider")()(first)
-    second = argparse.ArgumentParser(allow_abbrev=False)
     if NAME == "vime":
         from vllm.utils.argparse_utils import FlexibleArgumentParser
 
@@ -83,10 +78,13 @@ def known_flags():
     return set(first._option_string_actions) | set(second._option_string_actions)
 
 
+def unknown(words):
+    return {word for word in words if word.startswith("--")} - known_flags()
+
+
 def accepted(made):
     own = [group for name, group in made.arguments.items() if name != "host_args"]  # recipes name both hosts' engines
-    flags = [item for group in own for item in group if item.startswith("--")]
-    assert not set(flags) - known_flags()
+    assert not unknown(chain(*own))
     args = arguments.parse_args()
     config, layout = made.config, made.layout
     assert args.global_batch_size == config.step_trajectories
@@ -114,8 +112,7 @@ def test_each_option_is_accepted(changes, plan):
 
 def test_supervised_training_is_accepted(plan):
     made = plan("qwen2.5-0.5b", LOSS="sft", EVAL_INTERVAL="0", EVAL_DATA="", GLOBAL_BATCH_SIZE="8", KL_COEF="0.1")
-    flags = [item for group in made.arguments.values() for item in group if item.startswith("--")]
-    assert set(flags) - known_flags() == {"--debug-train-only"}  # the host has read that one before
+    assert unknown(chain(*made.arguments.values())) == {"--debug-train-only"}  # the host has read that one before
     args = arguments.parse_args()
     assert (args.loss_type, args.debug_train_only, args.calculate_per_token_loss) == ("sft_loss", True, True)
     assert not args.compute_advantages_and_returns and not args.use_kl_loss and not args.colocate
@@ -135,20 +132,16 @@ def test_the_block_for_ones_own_script_is_accepted(plan, tmp_path, monkeypatch):
     done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     given = done.stdout.split("\0")[:-1]
-    launcher = [word for group in made.arguments.values() for word in group]
-    rest = [word for flag, words in grouped(launcher) if flag not in given for word in (flag, *words)]
+    rest, kept = [], True
+    for word in chain(*made.arguments.values()):
+        kept = word not in given if word.startswith("--") else kept
+        rest += [word] if kept else []
     monkeypatch.setattr(sys, "argv", ["train.py", *rest, *given])
-    assert not {word for word in given if word.startswith("--")} - known_flags()
+    assert not unknown(given)
     args = arguments.parse_args()
     assert (args.mem_agent["MEM_CHUNK_TOKENS"], args.mem_agent["MEM_MAX_MEMORY"]) == (2048, 1024)
     assert args.custom_generate_function_path == "mem_agent.rollout.generate"
     assert (args.prompt_data, args.metadata_key) == ("data/train.jsonl", "metadata")
-
-
-def grouped(words):
-    """(flag, its values), in order."""
-    starts = [i for i, word in enumerate(words) if word.startswith("--")]
-    return [(words[i], words[i + 1:j]) for i, j in pairwise([*starts, len(words)])]
 
 
 def test_an_argument_of_the_user_wins(plan):

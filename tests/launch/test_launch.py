@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,11 +47,6 @@ def flags(made):
     return [item for group in made.arguments.values() for item in group]
 
 
-def value(made, flag):
-    """The last one, which wins."""
-    return flags(made)[::-1][flags(made)[::-1].index(flag) - 1]
-
-
 # --- the command line -----------------------------------------------------------------------------------------------
 
 CASES = [("slime", name, {}) for name in RECIPES] + [
@@ -59,6 +55,9 @@ CASES = [("slime", name, {}) for name in RECIPES] + [
     ("vime", "qwen2.5-3b", {"DYNAMIC_FILTER": "nonzero_std", "OVER_SAMPLING_BATCH_SIZE": "64"}),
     ("vime", "qwen2.5-7b", {"EVAL_INTERVAL": "5", "EVAL_DATA": "TMP/dev.jsonl", "TRACKER": "wandb",
                             "RAY_ADDRESS": "http://head:8265"}),
+    ("vime", "qwen3-4b", {"FULLY_ASYNC": "1", "ROLLOUT_BATCH_SIZE": "192", "KL_COEF": "0",
+                          "HOST_ARGS": "--rollout-num-gpus 6 --rollout-num-gpus-per-engine 1"}),
+    ("slime", "qwen3-4b", {"LOSS": "sft"}),
 ]
 
 
@@ -80,21 +79,6 @@ def test_dry_run_of_each_recipe(host, name, changes, tmp_path, capsys, monkeypat
     assert found == file.read_text()
 
 
-def test_an_asynchronous_worker_draws_what_rollouts_consume(tmp_path):
-    made = plan(settings(tmp_path, "vime", FULLY_ASYNC="1", ROLLOUT_BATCH_SIZE="192", KL_COEF="0",
-                         HOST_ARGS="--rollout-num-gpus 6 --rollout-num-gpus-per-engine 1"))
-    assert made.arguments["asynchronous"][1] == "40"  # 5/4 x 192 over 6
-    assert "--custom-megatron-init-path" not in made.command
-
-
-def test_arguments_of_supervised_training(tmp_path):
-    made = plan(settings(tmp_path, LOSS="sft", DYNAMIC_FILTER="nonzero_std", KL_COEF="0.1"))
-    assert made.command[1].endswith("train.py") and made.arguments["loss"][:2] == ["--loss-type", "sft_loss"]
-    assert "mem_agent.rollout.rollout_of_given_replies" in flags(made) and "engine" not in made.arguments
-    unasked = {"--colocate", "--rollout-num-gpus", "--use-kl-loss", "--dynamic-sampling-filter-path", "--eps-clip"}
-    assert not unasked & set(flags(made)) and made.layout.train_gpus == 8
-
-
 # --- what a plan is made of -----------------------------------------------------------------------------------------
 
 
@@ -103,7 +87,7 @@ def test_paths_reach_workers_absolute_and_the_users_arguments_last_split_as_in_a
     monkeypatch.chdir(tmp_path)
     relative = {"TRAIN_DATA": "train.jsonl", "SAVE_PATH": "a run", "HF_CKPT": "model", "EVAL_DATA": "a.jsonl b.jsonl"}
     made = plan(env | relative)
-    assert made.config.train_data == str(tmp_path / "train.jsonl") and value(made, "--save") == f"{tmp_path}/a run"
+    assert made.config.train_data == str(tmp_path / "train.jsonl") and f"{tmp_path}/a run" in made.command
     assert made.config.eval_data == f"{tmp_path}/a.jsonl {tmp_path}/b.jsonl"
     assert made.config.torch_dist == str(tmp_path / "model_torch_dist")
     assert made.command[-2:] == ["--wandb-group", "my run"] and made.layout.cp == 2
@@ -120,15 +104,11 @@ def test_a_launch_leaves_its_settings_and_ends_where_the_reference_is_not_conver
 
 
 def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
-    env, asked = settings(tmp_path), []
-
-    def download(name, ignore_patterns):
-        asked.append((name, ignore_patterns))
-        return str(tmp_path / "model")
-
+    env, download = settings(tmp_path), Mock(return_value=str(tmp_path / "model"))
     monkeypatch.setattr(hf_model, "snapshot_download", download)
     made = planning.make_plan(Config.from_env(env | {"HF_CKPT": "Qwen/Qwen3-4B"}), weights=False)
-    assert [name for name, _ in asked] == ["Qwen/Qwen3-4B"] and "*.safetensors" in asked[0][1]
+    [asked] = download.mock_calls
+    assert asked.args == ("Qwen/Qwen3-4B",) and "*.safetensors" in asked.kwargs["ignore_patterns"]
     assert made.config.torch_dist == str(tmp_path / "run" / "Qwen3-4B_torch_dist")  # never in the hub's cache
 
 
@@ -136,28 +116,19 @@ def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("changes,setting", [
-    ({}, None), ({"TRAIN_DATA": "TMP/train.jsonl@[100:]"}, None),
     ({"HOST_ROOT": "TMP/old"}, "custom-generate-function-path"),
-    ({"MEGATRON_ROOT": "/nowhere"}, "MEGATRON_ROOT"),
-    ({"HF_CKPT": "/nowhere"}, "HF_CKPT"),
     ({"HF_CKPT": "TMP/foreign"}, "TRUST_REMOTE_CODE"),
-    ({"NUM_GPUS": "0"}, "NUM_GPUS"),
     ({"ENGINE_MAX_LEN": "4500"}, "ENGINE_MAX_LEN"),
     ({"FULLY_ASYNC": "1", "DYNAMIC_FILTER": "nonzero_std"}, "DYNAMIC_FILTER"),
-    ({"LR_WARMUP_STEPS": "20", "NUM_ROLLOUT": "20"}, "LR_WARMUP_STEPS"),
-    ({"HOST_ARGS": "--lr 1 --rollout-top-p=0.9"}, "HOST_ARGS"),
-    ({"TRAIN_DATA": "/nowhere.jsonl"}, "TRAIN_DATA"),
     ({"TRAIN_DATA": "TMP/train.jsonl@[150:]"}, "ROLLOUT_BATCH_SIZE"),
-    ({"EVAL_DATA": "TMP/train.jsonl"}, "EVAL_DATA"),
     ({"NUM_NODES": "2"}, "MASTER_ADDR"),
 ])
 def test_each_problem_is_one_line(changes, setting, tmp_path):
     changes = {name: value.replace("TMP", str(tmp_path)) for name, value in changes.items()}
     make_host(tmp_path / "old", without="custom-generate-function-path")
     make_model(tmp_path / "foreign", "qwen3-4b", auto_map={"AutoModel": "own.Own"})
-    env = settings(tmp_path, changes.get("HOST", "slime"), **{"ROLLOUT_BATCH_SIZE": "64"} | changes)
-    found = problems(env)
-    assert len(found) == (setting is not None) and all(setting in line and "\n" not in line for line in found)
+    (found,) = problems(settings(tmp_path, **{"ROLLOUT_BATCH_SIZE": "64"} | changes))
+    assert setting in found and "\n" not in found
 
 
 def test_a_prepared_curriculum_is_read_in_its_order_unless_the_user_says_otherwise(tmp_path):
@@ -213,5 +184,3 @@ def test_shards_become_one_file_whose_documents_stay_beside_them(tmp_path):
     pq.write_table(pa.table({"prompt": ["f"], "metadata": [{"gold": 1}]}), data / "train_2.parquet")
     with pytest.raises(ConfigError, match=r"train_2\.parquet"):
         launch.join_shards(config)
-    with pytest.raises(ConfigError, match="TRAIN_DATA"):
-        prompt_file(config.replace(train_data=f"{data}/train_*.parquet@[:2]"))

@@ -14,15 +14,12 @@ import pytest
 
 from mem_agent.checkpoints.folders import TRACKER
 from mem_agent.launch.ray_job import RAY_PORTS
-from mem_agent.system.ports import is_free
+from mem_agent.system.server_url import is_free
 from mem_agent.tests.helpers.fake_host import settings
+from mem_agent.tests.helpers.local_ray import needs_local_ray
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 
-pytest.importorskip("ray")
-pytestmark = [
-    pytest.mark.servers,
-    pytest.mark.skipif(" " in sys.executable, reason="Ray starts no workers from a path with a blank"),
-]
+pytestmark = [pytest.mark.servers, needs_local_ray]
 
 ROOT = Path(__file__).parents[2]
 SEEN = """\
@@ -54,8 +51,7 @@ def launch(tmp_path, port):
         env, reference = settings(tmp_path, model="qwen3-0.6b", **changes), tmp_path / "reference"
         reference.mkdir()
         (reference / TRACKER).write_text("release")
-        for driver in ("train.py", "train_async.py"):
-            (tmp_path / "slime" / driver).write_text(train)
+        (tmp_path / "slime" / "train.py").write_text(train)
         env |= {"PYTHON": sys.executable, "CONVERT": "0", "TORCH_DIST": str(reference), "NUM_ROLLOUT": "1",
                 "HF_TOKEN": "hf_secret", "WANDB_API_KEY": "wandb_secret", "NCCL_DEBUG": "WARN",
                 "http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}  # nobody listens there

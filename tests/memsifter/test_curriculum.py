@@ -5,10 +5,8 @@ answers are right one time in ten, of the second nine, of the fourth seven. The 
 the fourth, so a round adds 3.
 """
 
-import os
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
 import orjson
@@ -20,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from mem_agent.checkpoints import average
 from mem_agent.data.training_file import DataSource
 from mem_agent.memsifter import curriculum, rl_data
-from mem_agent.tests.helpers.fake_results import write_folder
-from mem_agent.tests.helpers.histories import question, row, write
+from mem_agent.tests.helpers.fake_results import plain_row, write_folder
+from mem_agent.tests.helpers.stage_rows import embedded_row, history_question, read_rows, write_rows
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 SCORES = (0.1, 0.9, 0.1, 0.7)
@@ -59,69 +57,57 @@ class StandIns:
     def train(self, step):
         rows = len(DataSource(step.env["TRAIN_DATA"], 1))
         self.trained.append((step.env["REWARD"], rows, "TORCH_DIST" in step.env))
-        for number in range(4):
-            (Path(step.env["SAVE_PATH"]) / f"iter_000000{number}").mkdir(parents=True, exist_ok=True)
+        Path(step.env["SAVE_PATH"]).mkdir(parents=True, exist_ok=True)
         (Path(step.env["SAVE_PATH"]) / "latest_checkpointed_iteration.txt").write_text("3")
         return 0
 
     def convert(self, step):
         begun = value_of(step.env["HF_CKPT"])[0]
-        for folder in Path(step.env["SAVE_PATH"]).glob("iter_*"):
-            make_model(folder.parent / "hf" / folder.name, begun + int(folder.name[-1]) + 1)
+        for number in range(4):
+            make_model(Path(step.env["SAVE_PATH"]) / f"hf/iter_000000{number}", begun + number + 1)
         return 0
 
     def validate(self, step):
-        score = SCORES[int(step.name[-1])]
-        rows = [{"_id": str(n), "sample": 0, "length": "a", "task": "", "mode": "recurrent", "input": "q",
-                 "answers": ["0"], "response": "", "pred": "", "scores": {"ndcg@10": score}, "headline": "ndcg@10",
-                 "outcome": "failed" if self.failure else "completed", "failure": self.failure,
-                 "failure_message": "gone", "counts": {}, "memories": [], "seconds": 1.0} for n in range(2)]
-        folder = Path(step.env["RESULTS"]) / step.env["SAVE_FILE"]
-        if not folder.exists() or '"failure":"connection"' in (folder / "a.jsonl").read_text().replace(": ", ":"):
-            shutil.rmtree(folder, ignore_errors=True)
-            write_folder(folder, rows, step.env["LENGTH"])
+        folder, score = Path(step.env["RESULTS"]) / step.env["SAVE_FILE"], SCORES[int(step.name[-1])]
+        shutil.rmtree(folder, ignore_errors=True)
+        rows = [plain_row(n, failure=self.failure, scores={"ndcg@10": score}, headline="ndcg@10") for n in "01"]
+        write_folder(folder, rows, step.env["LENGTH"])
         return 3
 
     def average(self, step):
-        if step.command[0] == "ln":
-            return subprocess.run(step.command).returncode
         return average.main(list(step.command[5:]))
 
     def rank(self, step):
         given = dict(zip(step.command[5::2], step.command[6::2], strict=True))
         results = Path(given["--output-dir"])
-        for name in given["--datasets"].split():
-            rows = pq.read_table(results / "minilm" / f"{name}_train_embed.parquet").to_pylist()
-            for number, each in enumerate(rows):
-                each["haystack_session_gen_rankings"] = [1] if number % 2 else [2, 3]
-            write(results / given["--model-name"], name, "train", rows, "ranking")
+        rows = read_rows(results / "minilm/a_train_embed.parquet")
+        for number, each in enumerate(rows):
+            each["haystack_session_gen_rankings"] = [1] if number % 2 else [2, 3]
+        write_rows(results / given["--model-name"] / "a_train_ranking.parquet", rows)
         return 0
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     make_model(tmp_path / "start", 10)
-    write(tmp_path / "results" / "minilm", "a", "train", [row(question(n)) for n in range(20)])
-    write(tmp_path / "results" / "minilm", "a", "test", [row(question(n)) for n in range(30, 34)])
-    (tmp_path / "recipe.yaml").write_text("train: {a: 6}\ntest: {a: 2}")
-    for name in list(os.environ):
-        if name in ("RECIPE", "REWARD", "TORCH_DIST", "LR", "KEEP_CHECKPOINTS", "CKPT_STEPS"):
-            monkeypatch.delenv(name)
+    for split, numbers in {"train": range(20), "test": range(30, 34)}.items():
+        rows = [embedded_row(history_question(n, sessions=4, gold=1)) for n in numbers]
+        write_rows(f"results/minilm/a_{split}_embed.parquet", rows)
+    Path("recipe.yaml").write_text("train: {a: 6}\ntest: {a: 2}")
+    for name in ("RECIPE", "REWARD", "TORCH_DIST", "LR", "KEEP_CHECKPOINTS"):
+        monkeypatch.delenv(name, raising=False)
 
     def once(stand_ins, *more, rounds=2, code=0):
         monkeypatch.setattr(curriculum, "run_command", stand_ins)
-        found = curriculum.main(arguments(tmp_path, *more, rounds=rounds))
+        found = curriculum.main([
+            "--work", "run", "--model", "start", "--data-recipe", "recipe.yaml", "--output-dir", "results",
+            "--embedding-model-name", "minilm", "--rounds", str(rounds), "--average", "2", *more])
         said = capsys.readouterr()
         assert found == code, said.err
         return said
 
     return once
-
-
-def arguments(path, *more, rounds=2):
-    return ["--work", str(path / "run"), "--model", str(path / "start"), "--data-recipe", str(path / "recipe.yaml"),
-            "--output-dir", str(path / "results"), "--embedding-model-name", "minilm", "--rounds", str(rounds),
-            "--average", "2", *more]
 
 
 def test_two_rounds_from_data_to_model(run, tmp_path):
@@ -139,20 +125,11 @@ def test_two_rounds_from_data_to_model(run, tmp_path):
     assert all(int(source.raw(n)["metadata"]["id"][3:]) % 2 == 0 for n in range(6))
     tests = [[r["metadata"]["id"] for r in pq.read_table(f / "test.parquet").to_pylist()] for f in rounds]
     assert tests[0] == tests[1] and len(tests[0]) == 2
-
-
-def test_a_run_that_has_ended_does_nothing_again(run, tmp_path):
-    run(StandIns())
     again = StandIns()
     run(again)
     assert again.calls == []
     run(again, rounds=3)  # more rounds are no other run
     assert again.calls[0] == (2, "rank") and again.calls[-1] == (3, "average")
-    (ranking,) = (tmp_path / "results").glob("run/round_1/a_train_ranking.parquet")
-    ranking.unlink()
-    last = StandIns()
-    run(last, rounds=3)
-    assert last.calls == [(1, "rank")] and ranking.exists()  # a step whose output is gone
 
 
 @pytest.mark.parametrize("every", [1, 3, 8, 10])
@@ -164,61 +141,40 @@ def test_killed_behind_any_step_it_goes_on_there(run, tmp_path, every):
     assert value_of(tmp_path / "run/round_2/model") == [16, 16]
 
 
-def test_without_a_choice_or_a_test_nothing_is_validated(run, tmp_path, monkeypatch):
+@pytest.mark.parametrize("options, recipe, value", [
+    (["--average", "4"], "train: {a: 6}\ntest: {a: 2}", 12.5), ([], "train: {a: 6}", 13.5)])
+def test_without_a_choice_or_a_test_nothing_is_validated(run, tmp_path, monkeypatch, options, recipe, value):
     """All four, or the newest two: 10 + 2.5, 10 + 3.5."""
     monkeypatch.setenv("KEEP_CHECKPOINTS", "0")
+    Path("recipe.yaml").write_text(recipe)
     done = StandIns()
-    run(done, "--average", "4", rounds=1)
+    run(done, *options, rounds=1)
     assert done.calls == [(1, name) for name in ("prepare", "train", "convert", "average")]
-    assert value_of(tmp_path / "run/round_1/model") == [12.5, 12.5]
-    (tmp_path / "recipe.yaml").write_text("train: {a: 6}")
-    done = StandIns()
-    run(done, "--work", str(tmp_path / "other"), rounds=1)
-    assert done.calls == [(1, name) for name in ("prepare", "train", "convert", "average")]
-    assert value_of(tmp_path / "other/round_1/model") == [13.5, 13.5]
+    assert value_of(tmp_path / "run/round_1/model") == [value, value]
 
 
-def test_the_steps_of_ckpt_steps_are_averaged_and_none_is_validated(run, tmp_path, monkeypatch):
-    """Steps 1 and 2 are iterations 0 and 1, which add 1 and 2."""
-    monkeypatch.setenv("CKPT_STEPS", "1 2")
-    done = StandIns()
-    run(done, rounds=1)
-    assert done.calls == [(1, name) for name in ("prepare", "train", "convert", "average")]
-    assert value_of(tmp_path / "run/round_1/model") == [11.5, 11.5]
-    other = ("--work", str(tmp_path / "other"), "--ckpt-steps", "1 9")
-    assert "iter_0000008" in run(StandIns(), *other, rounds=1, code=1).err
-
-
-@pytest.mark.parametrize("change,message", [
-    (["--seed", "7"], "seed"), ({"LR": "0.5"}, "LR"), ({"recipe": "train: {a: 5}\ntest: {a: 2}"}, "data-recipe"),
-    ({"KEEP_CHECKPOINTS": "1"}, "KEEP_CHECKPOINTS"),
-])
-def test_changed_settings_are_refused_in_one_line(run, tmp_path, monkeypatch, change, message):
+def test_changed_settings_are_refused_in_one_line(run, monkeypatch):
     run(StandIns(killed=[3]), code=130)
     monkeypatch.setenv("NUM_ENGINES", "2")  # another machine is no other run
-    if isinstance(change, dict):
-        for name, value in change.items():
-            monkeypatch.setenv(name, value)
-        if "recipe" in change:
-            (tmp_path / "recipe.yaml").write_text(change["recipe"])
     refused = StandIns()
-    said = run(refused, *(change if isinstance(change, list) else []), code=1)
-    assert message in said.err and said.err.count("\n") == 1 and refused.calls == []
+    told = [run(refused, "--seed", "7", code=1).err]
+    Path("recipe.yaml").write_text("train: {a: 5}")
+    told.append(run(refused, code=1).err)
+    for name, value in {"LR": "0.5", "KEEP_CHECKPOINTS": "1"}.items():
+        monkeypatch.setenv(name, value)
+        told.append(run(refused, code=1).err)
+    assert not refused.calls and all(error.count("\n") == 1 for error in told)
+    assert all(map(str.__contains__, told, ("seed", "data-recipe", "LR", "KEEP_CHECKPOINTS=1")))
 
 
-def test_a_checkpoint_without_an_answer_is_asked_again(run):
+def test_a_step_that_fails_ends_the_run_in_one_line_and_is_run_again(run):
+    """Of a checkpoint without an answer too."""
     down, up = StandIns(failure="connection"), StandIns()
     assert "failed" in run(down, code=1).err and down.calls[-1] == (1, "validate-iter_0000000")
     run(up)
     assert up.calls[0] == (1, "validate-iter_0000000") and up.calls[-1] == ALL[-1]
-
-
-def test_a_step_that_fails_ends_the_run_in_one_line(run):
-    class Failing(StandIns):
-        def train(self, step):
-            return 1
-
-    assert "round 1: train" in run(Failing(), code=1).err
+    up.train = lambda step: 1
+    assert "round 1: train" in run(up, "--work", "other", code=1).err
 
 
 def test_a_dry_run_shows_every_command_and_writes_nothing(run, tmp_path, monkeypatch):
@@ -228,9 +184,6 @@ def test_a_dry_run_shows_every_command_and_writes_nothing(run, tmp_path, monkeyp
     assert said.out.count("REWARD_ARGS=overlong_buffer=9 ") == 1 and said.out.count("alpha=0.5") == 2
     lines = [line for line in said.out.splitlines() if line.startswith("# ")]
     assert len(lines) == 3 * 5 + 2 and not (tmp_path / "run").exists()
-    assert lines[:6] == [f"# round 1: {name}" for name in
-                         ("prepare", "train", "convert", "validate-iter_*", "average", "rank")]
     assert f"HF_CKPT={tmp_path}/run/round_2/model" in said.out and "REWARD=task" in said.out
     scripts = {word for line in said.out.splitlines() for word in shlex.split(line, comments=True) if ".sh" in word}
-    assert {Path(script).name for script in scripts if Path(script).is_file()} == {
-        "run-train.sh", "convert-to-hf.sh", "run-eval.sh"}
+    assert len(scripts) == 3 and all(Path(script).is_file() for script in scripts)

@@ -15,8 +15,7 @@ import pytest
 
 from mem_agent.memsifter.embed import VectorStore
 from mem_agent.rewards.intrinsic.encoder import HashingEncoder
-from mem_agent.rewards.sessions import embedded_text, row_of
-from mem_agent.tests.helpers.evaluations import make_model
+from mem_agent.rewards.sessions import row_of
 from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
 from mem_agent.tests.helpers.local_ray import needs_local_ray
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
@@ -25,8 +24,9 @@ from mem_agent.tests.helpers.stage_rows import history_question, read_rows, writ
 pytestmark = [needs_local_ray, pytest.mark.servers]
 NUMBER = re.compile(r"number 10(\d+)\?")
 ROWS, IN_FLIGHT, ANSWERED = 32, 4, 8
+SHARED = ["--output-dir", "out", "--embedding-model-name", "hashing"]
 OPTIONS = {
-    "embed": ["--data-dir", "data", "--embed-store-path", "store", "--tokenizer", "ranker", "--batch-size", "2"],
+    "embed": ["--data-dir", "data", "--embed-store-path", "store", "--tokenizer", "ranker"],
     "rank": ["--model", "ranker"],
     "answer": ["--model-name", "served", "--methods", "ranker", "--chat-concurrency", str(IN_FLIGHT)],
 }
@@ -35,27 +35,16 @@ OUTPUTS = {"rank": "out/ranker/toy_test_ranking.parquet", "answer": "out/served/
 
 def start(*stages):
     """These stages, one after the other, in a process of their own, which prints to a file of the last one's name."""
-    calls = [f"{name}.main({[*OPTIONS[name], '--output-dir', 'out', '--embedding-model-name', 'hashing']})"
-             for name in stages]
-    script = f"import sys; from mem_agent.memsifter import answer, embed, rank; sys.exit({' or '.join(calls)})"
+    calls = " or ".join(f"{name}.main({OPTIONS[name] + SHARED})" for name in stages)
+    script = f"import sys; from mem_agent.memsifter import answer, embed, rank; sys.exit({calls})"
     return subprocess.Popen([sys.executable, "-c", script], stdout=open(f"{stages[-1]}.out", "w"))
 
 
-def kill(run, when):
-    wait_for(when, run)
-    run.send_signal(signal.SIGKILL)
-    run.wait(HANGS_AFTER_S)
-
-
-def test_killed_stages_ask_for_the_rest(tmp_path, monkeypatch):
+def test_killed_stages_ask_for_the_rest(folder, monkeypatch):
     """The stub answers 8 requests of a stage; those behind them are in flight when it is killed."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("API_KEY", "OPENAI_API_KEY", "RAY_ADDRESS", "DATASETS", "MODEL_NAME", "METHODS"):
-        monkeypatch.delenv(name, raising=False)
-    make_model(tmp_path / "ranker", positions=4096)
     questions = [history_question(n) for n in range(ROWS)]
-    write_rows(tmp_path / "data/toy/test.parquet", [row_of(asked) for asked in questions])
-    texts = [*(one.question for one in questions), *map(embedded_text, questions[0].sessions)]
+    write_rows("data/toy/test.parquet", [row_of(asked) for asked in questions])
+    texts = ROWS + len(questions[0].sessions)
     asked, killed = {"rank": Counter(), "answer": Counter()}, set()
 
     def reply(body, number):
@@ -67,15 +56,20 @@ def test_killed_stages_ask_for_the_rest(tmp_path, monkeypatch):
         return "<ranking>0</ranking>" if asked[stage].total() <= ANSWERED else HANG
 
     def kept():
-        return len(texts) - len(VectorStore(tmp_path / "store/toy", HashingEncoder()).missing(texts))
+        return len(VectorStore(folder / "store/toy", HashingEncoder()))
+
+    def kill(run, when):
+        wait_for(when, run)
+        run.send_signal(signal.SIGKILL)
+        run.wait(HANGS_AFTER_S)
 
     def waiting(stage):
-        parts = tmp_path / f"{OUTPUTS[stage]}.parts"
-        finished = sum(path.read_bytes().count(b"\n") for path in parts.glob("*.jsonl"))
+        parts = folder.glob(f"{OUTPUTS[stage]}.parts/*.jsonl")
+        finished = sum(path.read_bytes().count(b"\n") for path in parts)
         return finished >= ANSWERED and asked[stage].total() >= ANSWERED + IN_FLIGHT
 
     with chat_server(FakeChat(reply)) as chat:
-        for name, value in {"BASE_URL": chat.url, "MEM_MAX_FINAL": 64, "MEM_CONCURRENCY": IN_FLIGHT}.items():
+        for name, value in {"BASE_URL": chat.url, "MEM_CONCURRENCY": IN_FLIGHT}.items():
             monkeypatch.setenv(name, str(value))
         kill(start("embed"), lambda: kept() > 0)
         had = kept()
@@ -84,11 +78,11 @@ def test_killed_stages_ask_for_the_rest(tmp_path, monkeypatch):
             killed.add(stages[-1])
             assert asked[stages[-1]].total() == ANSWERED + IN_FLIGHT
         assert start("answer").wait(HANGS_AFTER_S) == 0
-    (again,) = re.findall(r"(\d+) texts embedded", (tmp_path / "rank.out").read_text())
-    assert int(again) <= len(texts) - had and kept() == len(texts)
+    (again,) = re.findall(r"(\d+) texts embedded", (folder / "rank.out").read_text())
+    assert int(again) <= texts - had and kept() == texts
     for stage, output in OUTPUTS.items():
         assert len(asked[stage]) == ROWS and asked[stage].total() == ROWS + IN_FLIGHT
-        rows = read_rows(tmp_path / output)
+        rows = read_rows(output)
         assert [row["question_id"] for row in rows] == [f"q{n}" for n in range(ROWS)]
         assert Counter(row["generated_text"] for row in rows) == {
             "<ranking>0</ranking>": ANSWERED, "<ranking>1</ranking>": ROWS - ANSWERED}

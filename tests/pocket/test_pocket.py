@@ -1,30 +1,32 @@
-"""The tasks over documents: honest documents, rows as the agents build them, shipped weights that fit their files."""
+"""The tasks: honest documents and histories, rows as the agents build them, shipped weights that fit their files."""
 
 import hashlib
 import itertools
 import json
-from collections import Counter
+import random
 
 import pytest
-from transformers import AutoTokenizer
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mem_agent.agents import build_agent
 from mem_agent.agents.documents import Chunks
 from mem_agent.agents.interface import Reading
 from mem_agent.agents.prompts import load_prompts
 from mem_agent.agents.records import Generation, StopReason
-from mem_agent.agents.rememr1 import read_reply
 from mem_agent.agents.vocabulary import Vocabulary
 from mem_agent.config import Config
+from mem_agent.data.document_store import DocumentStore, store_folder
 from mem_agent.data.training_file import DataSource
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.hooks.reader import question_of
-from mem_agent.pocket import task, warmup
-from mem_agent.pocket.prepare import LENGTHS, prepare
-from mem_agent.pocket.task import LINE_TOKENS, STATED, STATING, THINGS, make_examples, two_hop_examples
-from mem_agent.pocket.warmup import FOLDER, STARTS, rows, rows_of, two_hop_turns
+from mem_agent.pocket import warmup
+from mem_agent.pocket.prepare import EVAL_SEED, FIRST_TRAIN_SEED, LENGTHS, prepare
+from mem_agent.pocket.sifter import Way, histories, stored
+from mem_agent.pocket.task import make_examples
+from mem_agent.pocket.warmup import FOLDER, STARTS, rows, rows_of
 
-TRAIN_FILES = {"look-up": "86ad9d2ddf969d1e", "two-hop": "5a1116c3fa02f9da"}
+TRAIN_FILES = {"look-up": "86ad9d2ddf969d1e", "two-hop": "5a1116c3fa02f9da", "sifter": "2729f8268af34b0f"}
 """The beginning of SHA-256 of ``train.jsonl`` of seed 1: published figures are of these documents."""
 STREAMS = {
     ("look-up", False): "ef8dfd1e4644acb4", ("look-up", True): "d4587a7e6d6375a4",
@@ -68,23 +70,6 @@ def test_a_start_is_made_in_two_stages(tmp_path, monkeypatch):
     assert made[0] != made[1] and len(made[1]) == (FOLDER / "sifter_start" / "model.safetensors").stat().st_size
 
 
-@pytest.mark.parametrize("name,make", [("look-up", make_examples), ("two-hop", two_hop_examples)])
-def test_every_line_costs_the_same_so_chunks_never_cut_one(name, make, tokenizers):
-    vocabulary = Vocabulary(tokenizers[name])
-    for example in make(3, 20):
-        lines = example.context.splitlines(keepends=True)
-        assert {len(vocabulary.encode_text(line)) for line in lines} == {LINE_TOKENS}
-        assert len(vocabulary.encode_text(example.context)) == LINE_TOKENS * len(lines)
-
-
-def test_the_answer_stands_once_and_in_every_chunk_alike():
-    chunks = Counter()
-    for example in make_examples(5, 600):
-        assert example.context.count(f"{example.name} ") == 1
-        chunks.update(n for n, text in enumerate(example.sections) if f"{example.name} {example.answer}." in text)
-    assert set(chunks) == {0, 1, 2} and min(chunks.values()) > 160
-
-
 NONE = {"memory": "none", "recalled": "none"}
 
 
@@ -110,35 +95,39 @@ def test_rows_are_the_prompts_that_the_agents_build(name, agent, turn, shown, to
     assert reader.requests(state)[0].prompt_ids == prompt
 
 
-# --- two hops -------------------------------------------------------------------------------------------------------
+# --- the sifter -----------------------------------------------------------------------------------------------------
 
 
-def test_the_answer_follows_from_pointer_and_fact_alone_and_neither_can_be_guessed():
-    places, kinds = Counter(), Counter()
-    for example in two_hop_examples(3, 2_000):
-        *stating, last = [[line for line in text.splitlines() if line.split()[0] in THINGS]
-                          for text in example.sections]
-        assert [len(facts) for facts in stating] == [STATED] * STATING and not last
-        assert example.context.count(f"wanted {example.name}.") == example.context.count("wanted") == 1
-        (place,) = [n for n, facts in enumerate(stating) if f"{example.name} {example.answer}." in facts]
-        places[place] += 1
-        kinds[example.name] += 1
-    assert len(kinds) == len(THINGS)
-    for counts in (places, kinds):
-        assert max(counts.values()) < 1.35 * min(counts.values())
+def test_histories_have_what_the_reward_and_the_measure_need(tmp_path):
+    prepare(tmp_path, 1, "sifter")
+    documents = DocumentStore(store_folder(tmp_path / "train.jsonl"))
+    with (tmp_path / "train.jsonl").open() as lines:
+        rows = [json.loads(line) for line in lines]
+    drawn = zip(rows, histories(FIRST_TRAIN_SEED + 1, 4096), strict=True)
+    for row, history in itertools.islice(drawn, 0, None, 256):
+        document = json.loads(documents.get(row["metadata"]["history_id"]))
+        assert document == json.loads(stored(history))
+        assert document["sessions"][history.gold][0]["content"].endswith(f" {history.answer}.")
+    entries = json.loads((tmp_path / "eval_sifter.json").read_text())
+    for entry, history in zip(entries, histories(EVAL_SEED, 200), strict=True):
+        assert entry["input"] == history.prompt() and entry["metadata"]["gold"] == [history.gold]
 
 
-@pytest.mark.parametrize("agent,good,least,most", [
-    ("rememr1", 1.0, 1.0, 1.0), ("memagent", 1.0, 0.2, 0.55),  # 3 of 8 facts kept, no guessing
-    ("rememr1", 0.0, 0.0, 0.0), ("memagent", 0.0, 0.0, 0.0),
-])
-def test_a_perfect_reader_needs_the_recall(agent, good, least, most, tokenizers, monkeypatch):
-    encode, draw, drawn = Vocabulary(tokenizers["two-hop"]).encode_text, task.draw_two_hop, []
-    monkeypatch.setattr(task, "draw_two_hop", lambda rng: drawn.append(draw(rng)) or drawn[-1])
-    turns, right = two_hop_turns(agent, 6, good), 0
-    for _ in range(50):
-        *replies, answer = [reply for _, reply, _ in itertools.islice(turns, STATING + 2)]
-        assert all(len(encode(reply)) <= {"memagent": 10, "rememr1": 24}[agent] for reply in replies)
-        assert agent == "memagent" or all(read_reply(reply).good for reply in replies)
-        right += f"boxed{{{drawn[-1].answer}}}" in answer
-    assert len(drawn) == 50 and least <= right / 50 <= most
+def test_the_shipped_sifter_start_knows_the_form_and_ranks_by_chance(tokenizers):
+    """The replies that it finds likeliest, way by way, are right; the right way is seldom begun."""
+    model = AutoModelForCausalLM.from_pretrained(FOLDER / "sifter_start", dtype=torch.float32).eval()
+    tokenizer, vocabulary = tokenizers["sifter"], Vocabulary(tokenizers["sifter"])
+    agent = build_agent(Config(agent="chat", task="qa", mem_max_question=64, mem_max_final=24), vocabulary, {})
+    thought = len(vocabulary.encode_text(f"<think>{Way.RIGHT.value}: "))
+    begun, rest = [], []
+    for history in histories(9, 64):
+        (request,) = agent.requests(agent.start(Reading(vocabulary.encode_text(history.prompt()), Chunks((), 0))))
+        text = history.reply(Way.RIGHT, random.Random(0))
+        ids = [*vocabulary.encode_text(text), tokenizer.eos_token_id]
+        with torch.no_grad():
+            logits = model(torch.tensor([request.prompt_ids + ids])).logits[0, len(request.prompt_ids) - 1 : -1]
+        probabilities = logits.softmax(-1)[range(len(ids)), ids]
+        begun.append(float(probabilities[:thought].prod()))
+        rest.append(float(probabilities[thought:].prod()))
+    assert 0.005 < sum(begun) / 64 < 0.06
+    assert sum(rest) / 64 > 0.85

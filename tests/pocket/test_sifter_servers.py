@@ -10,7 +10,7 @@ import pytest
 
 from mem_agent.evaluation.results import read_rows
 from mem_agent.pocket.prepare import prepare
-from mem_agent.system.ports import free_ports
+from mem_agent.system.server_url import free_ports
 from mem_agent.tests.helpers.fake_host import recipe
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.training.log import read_metrics
@@ -51,7 +51,7 @@ def env(tmp_path, chat):
 
 
 def test_the_ranker_trains_on_what_its_stub_answers_and_is_evaluated(env, tmp_path):
-    command = [sys.executable, "-m", "mem_agent.training.train", "--evaluate"]
+    command = [sys.executable, "-m", "mem_agent", "train", "--evaluate"]
     done = subprocess.run(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           timeout=HANGS_AFTER_S)
     assert done.returncode == 0, done.stdout
@@ -64,6 +64,6 @@ def test_the_ranker_trains_on_what_its_stub_answers_and_is_evaluated(env, tmp_pa
     assert [folder.name for folder in evaluated] == ["after-iter_0000001", "before"]
     for folder in evaluated:
         rows = list(read_rows(folder, "sifter"))
-        assert len(rows) == QUESTIONS and all("ndcg@1" in row.scores and row.failure is None for row in rows)
+        assert len(rows) == QUESTIONS and all("ndcg@1" in row["scores"] and row["failure"] is None for row in rows)
     after, before = (json.loads((folder / "run.json").read_text())["model"] for folder in evaluated)
     assert after != before, "the trained weights answered, not the start's"

@@ -2,34 +2,27 @@
 
 import gguf
 import numpy as np
-import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from mem_agent.pocket import smollm2
-from mem_agent.pocket.smollm2 import NAMES
 
 HEADS, GROUPS, WIDTH = 4, 2, 32
 CONTROL, BYTES = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], [chr(code) for code in range(33, 127)]
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
 
 
-@pytest.fixture
-def model():
+def write_model(path):
+    """A model, and its file as llama.cpp's converter writes it: of each head the two halves of a rotary pair
+    alternate."""
     torch.manual_seed(0)
     config = LlamaConfig(
         hidden_size=WIDTH, intermediate_size=48, num_hidden_layers=2, num_attention_heads=HEADS, rms_norm_eps=1e-5,
         num_key_value_heads=GROUPS, max_position_embeddings=64, rope_theta=100000.0, tie_word_embeddings=True,
         vocab_size=len(CONTROL) + len(BYTES) + 2)
-    return LlamaForCausalLM(config).to(torch.bfloat16).eval()
-
-
-@pytest.fixture
-def file(model, tmp_path):
-    """As llama.cpp's converter writes it: of each head the two halves of a rotary pair alternate."""
-    path = tmp_path / "model.gguf"
+    model = LlamaForCausalLM(config).to(torch.bfloat16).eval()
     writer = gguf.GGUFWriter(path, "llama")
-    config, tokens = model.config, [*CONTROL, *BYTES, "\u0120", "he"]
+    tokens = [*CONTROL, *BYTES, "\u0120", "he"]
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(2)
@@ -47,25 +40,24 @@ def file(model, tmp_path):
                         (writer.add_pad_token_id, 2)):
         add(number)
     writer.add_chat_template(TEMPLATE)
-    short = {long: name for name, long in NAMES.items()}
-    for name, tensor in model.model.state_dict().items():
-        *place, kind = name.removesuffix(".weight").split(".", 2) if name.startswith("layers.") else [name[:-7]]
-        array = tensor.float().numpy()
-        if short[kind] in ("attn_q", "attn_k"):
-            heads = HEADS if short[kind] == "attn_q" else GROUPS
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 2)
+    for name, tensor in model.named_parameters():
+        array = tensor.detach().float().numpy()
+        if kind := next((kind for kind in ("q_proj", "k_proj") if kind in name), ""):
+            heads = HEADS if kind == "q_proj" else GROUPS
             array = array.reshape(heads, 2, -1, WIDTH).swapaxes(1, 2).reshape(array.shape)
-        writer.add_tensor(f"blk.{place[1]}.{short[kind]}.weight" if place else f"{short[kind]}.weight",
-                          np.ascontiguousarray(array))
+        writer.add_tensor(names.get_name(name, (".weight",)), np.ascontiguousarray(array))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
+    return model
 
 
-def test_a_file_of_the_package_gives_the_same_model_where_the_hub_is_out_of_reach(model, file, tmp_path, monkeypatch):
+def test_a_file_of_the_package_gives_the_same_model_where_the_hub_is_out_of_reach(tmp_path, monkeypatch):
+    model = write_model(tmp_path / "model.gguf")
     monkeypatch.setattr(smollm2, "_from_hub", lambda output: False)
-    monkeypatch.setattr(smollm2, "_package_file", lambda folder: file)
+    monkeypatch.setattr(smollm2, "_package_file", lambda folder: tmp_path / "model.gguf")
     assert smollm2.main(["--output", str(tmp_path / "made")]) == 0
     made = AutoModelForCausalLM.from_pretrained(tmp_path / "made")
     ids = torch.tensor([[1, 40, 41, 98, 7]])
@@ -74,9 +66,3 @@ def test_a_file_of_the_package_gives_the_same_model_where_the_hub_is_out_of_reac
     text = tokenizer.apply_chat_template([{"role": "user", "content": "he 12"}], tokenize=False)
     pieces = tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids)
     assert pieces[0] == "<|im_start|>" and {"he", "1", "2"} <= set(pieces) and tokenizer.eos_token == "<|im_end|>"
-
-
-def test_a_folder_that_is_there_stays(tmp_path, monkeypatch):
-    (tmp_path / "config.json").write_text("{}")
-    monkeypatch.setattr(smollm2, "_from_hub", None)
-    assert smollm2.main(["--output", str(tmp_path)]) == 0

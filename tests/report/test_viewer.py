@@ -3,30 +3,17 @@ test_viewer_browser.py."""
 
 import re
 from base64 import b64decode
-from dataclasses import replace
 from zlib import decompress
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mem_agent.hooks.traces import Trace, TraceDocument, TraceTurn
-from mem_agent.report.viewer.facts import events_of, facts_of, gold_spans, holds
-from mem_agent.report.viewer.groups import Sibling, groups_of, log_probs_of
+from mem_agent.report.viewer.groups import Sibling, facts_of, gold_spans
 from mem_agent.report.viewer.page import main as view
 from mem_agent.report.viewer.page import write_viewer
 from mem_agent.report.viewer.show import main as show
-from mem_agent.rewards.qa_metrics import CLOSED_ANSWERS, normalise_squad, sub_em
-from mem_agent.tests.helpers.traces import (
-    HOSTILE,
-    group_of,
-    hostile_group,
-    other_agents,
-    write,
-    write_small_results,
-    write_small_run,
-)
+from mem_agent.tests.helpers.traces import write, write_small_results, write_small_run
 
 # --- facts ----------------------------------------------------------------------------------------------------------
 
@@ -34,64 +21,21 @@ from mem_agent.tests.helpers.traces import (
 @pytest.mark.parametrize(("text", "gold", "found"), [
     ("Ann's box is of Silver, they said.", "silver", ["Silver"]),
     ("silver and silver", "silver", ["silver", "silver"]), ("silvery", "silver", []),
-    ("in the U.S. of A.", "US", ["U.S"]), ("Tower of London", "the tower", ["Tower"]),
-    ("the tower of\nthe big ben", "Tower of Big Ben", ["tower of\nthe big ben"]), ("Ann's box", "Anns", ["Ann's"]),
-    ("the 1,000 men", "1000", ["1,000"]), ("so \\boxed{big Ben}.", "Big Ben", ["big Ben"]),
-    ("我住在东京都", "东京", ["东京"]),
+    ("the tower of\nthe big ben", "Tower of Big Ben", ["tower of\nthe big ben"]),
+    ("the 1,000 men", "1000", ["1,000"]), ("我住在东京都", "东京", ["东京"]),
 ])
 def test_an_accepted_answer_is_found_where_it_stands(text, gold, found):
     assert [text[start:end] for start, end in gold_spans(text, facts_of([gold]))] == found
 
 
-def test_golds_that_texts_hold_by_chance_are_not_searched_and_equal_ones_are_once():
+def test_golds_that_texts_hold_by_chance_are_not_searched_and_a_fact_is_followed_through_turns():
     assert [fact.text for fact in facts_of(["yes", "No", "", "...", "Ann", "ann!", "the Ann"])] == ["Ann"]
-
-
-TEXTS = st.text(st.sampled_from("ab the.AN\n’ı"), max_size=30)
-
-
-@given(TEXTS, TEXTS)
-def test_facts_stand_where_the_metric_says(text, gold):
-    facts = facts_of([gold])
-    for fact in facts:
-        assert holds(text, fact) == bool(sub_em(text, [gold]))
-    assert facts or normalise_squad(gold, any_script=True) in CLOSED_ANSWERS | {""}
-
-
-def test_a_fact_is_followed_through_turns():
-    turns = [("Ann has it", "", "Ann"), ("silver.", "Ann", "Ann silver"), ("Bo sleeps", "Ann silver", "Ann silver"),
-             ("Bo wakes", "Ann silver", "Bo"), ("Silver again", "Bo", "Bo")]
-    found = [events_of(TraceTurn(kind="memory", memory=after), before, [section], facts_of(["silver"]))
-             for section, before, after in turns]
+    sections = ("Ann has it", "silver.", "Bo sleeps", "Bo wakes", "Silver again")
+    turns = [TraceTurn(kind="memory", sections=(at,), memory=memory)
+             for at, memory in enumerate(("Ann", "Ann silver", "Ann silver", "Bo", "Bo"))]
+    sibling = Sibling(Trace(id="1", turns=turns), TraceDocument(id="d", sections=sections))
+    found = [sibling.events(at, facts_of(["silver"])) for at in range(5)]
     assert found == [[""], ["entered"], ["held"], ["lost"], ["passed"]]
-
-
-# --- groups ---------------------------------------------------------------------------------------------------------
-
-
-def test_groups_are_in_the_order_of_numbers_siblings_of_samples_and_the_later_line_counts(tmp_path):
-    document, first, second, third = group_of()
-    later = replace(first, prediction="later")
-    write(tmp_path, "x", [*group_of(name="100"), document, third, second, first, later, *group_of(name="9")])
-    groups = groups_of(tmp_path / "trajectories" / "x.jsonl")
-    assert [group.name for group in groups] == ["9", "41", "100"]
-    assert groups[1].first.prediction == "later"
-    assert [sibling.trace.sample for sibling in groups[1].siblings] == [0, 1, 2]
-
-
-@pytest.mark.parametrize(("pieces", "log_probs", "known"), [
-    (("a", "😀b", ""), (-0.1, -0.25, 0.0), 3), ((), (), 0), (("x",), (-1.0,), 0), (("a", "😀b"), (-0.1, None), 0)])
-def test_tokens_are_shown_where_they_are_the_reply(pieces, log_probs, known):
-    assert len(log_probs_of(TraceTurn(kind="final", reply="a😀b", pieces=pieces, log_probs=log_probs))) == known
-
-
-def test_a_sibling_knows_its_memory_before_a_turn_and_how_good_it_is():
-    turns = (TraceTurn(kind="memory", memory="a"), TraceTurn(kind="memory", memory="b"),
-             TraceTurn(kind="memory", shown_memory="x", memory="c"))
-    trace = Trace(id="1", turns=turns, scores={"medium": 1.0, "strict": 0.0}, accuracy=0.5, reward=0.1)
-    assert [Sibling(trace, None).before(at) for at in range(3)] == ["", "a", "x"]
-    assert Sibling(trace, None).worth == 1.0 and Sibling(replace(trace, scores={}), None).worth == 0.5
-    assert Sibling(replace(trace, scores={}, accuracy=None), None).worth == 0.1
 
 
 # --- the page -------------------------------------------------------------------------------------------------------
@@ -101,8 +45,7 @@ def parts_of(folder):
     write_viewer(folder, folder / "view.html")
     page = (folder / "view.html").read_text()
     found = re.findall(r'<script type="text/plain" id="(\w+)">([\w+/=]*)</script>', page)
-    index, *parts = [orjson.loads(decompress(b64decode(content))) for _, content in found]
-    return index, parts, page
+    return [orjson.loads(decompress(b64decode(content))) for _, content in found]
 
 
 def test_what_the_page_draws_is_computed_for_it(tmp_path):
@@ -111,20 +54,13 @@ def test_what_the_page_draws_is_computed_for_it(tmp_path):
     fields = {"group": "g", "golds": ("silver",), "document": "d", "turns": (turn,)}
     siblings = [Trace(id=str(at), sample=at, **fields) for at in (0, 1)]
     write(tmp_path, "50", [TraceDocument(id="d", sections=("Silver is rare.",)), *siblings])
-    _, (group,), _ = parts_of(tmp_path)
+    _, group = parts_of(tmp_path)
     first, (drawn,) = (sibling["turns"] for sibling in group["siblings"])
     assert first == [drawn] and [text for text, _ in group["strings"]].count("Silver is rare.") == 1
     assert group["strings"][drawn["memory"]] == ["😀 silver", [3, 9]]
     assert [(at, group["strings"][text]) for at, text in drawn["sections"]] == [(0, ["Silver is rare.", [0, 6]])]
     assert drawn["changes"] == [["same", "😀 ", []], ["removed", "tin", []], ["added", "silver", [0, 6]]]
     assert drawn["events"] == ["entered"] and drawn["tokens"] == [[3, 6], [10, 25]]
-
-
-def test_texts_stand_in_the_page_as_data_alone(tmp_path):
-    index, (part,), page = parts_of(write(tmp_path / "<script>run", "rollout_000012", hostile_group()))
-    assert index["groups"][0]["question"] == HOSTILE and HOSTILE in [text for text, _ in part["strings"]]
-    assert "onerror" not in page and "<script>run" not in page and page.count("<script>") == 1
-    assert "content=\"default-src 'none';" in page and "http" not in page.replace("http-equiv", "")
 
 
 # --- the commands ---------------------------------------------------------------------------------------------------
@@ -134,7 +70,6 @@ def test_texts_stand_in_the_page_as_data_alone(tmp_path):
 def told(tmp_path, capsys):
     """``told(command, folder, *arguments)``: exit code, output, and error line."""
     folders = {"run": write_small_run(tmp_path / "run"), "results": write_small_results(tmp_path / "results"),
-               "others": write(tmp_path / "others", "rollout_000012", other_agents()),
                "empty": write(tmp_path / "empty", "rollout_000003", []), "none": tmp_path}
 
     def run(command, folder, *arguments):
@@ -147,8 +82,7 @@ def told(tmp_path, capsys):
 
 def test_view_writes_beside_the_trajectories_or_where_it_is_told(told, tmp_path):
     assert told(view, "results") == (0, f"{tmp_path / 'results' / 'view.html'}\n", "")
-    assert told(view, "results", "--output", str(tmp_path / "new" / "x.html"))[0] == 0
-    assert (tmp_path / "results" / "view.html").read_bytes() == (tmp_path / "new" / "x.html").read_bytes()
+    assert told(view, "results", "--output", str(tmp_path / "x.html"))[0] == 0 and (tmp_path / "x.html").is_file()
 
 
 def test_show_lists_the_newest_rollout(told, tmp_path):
@@ -169,31 +103,30 @@ def test_show_lists_the_newest_rollout(told, tmp_path):
         "siblings  0:0.00 1:1.00 2:EngineError"], ["\x1b"]),
     (("results", "--length", "50", "--question", "7", "--sample", "1", "--turn", "5"), [
         "answer     \\boxed{<<silver>>}", "turn 2 enters the memory, turn 5 is in the answer"], ["turn 4 of"]),
-    (("others", "--question", "recalls"), ["recalled   Ann keeps <<argentum>>", "section 3  Bo sleeps.",
-                                           "memory     Ann: [-metal-]{+<<argentum>>+}"], []),
-    (("others", "--question", "asked", "--whole"), ["prompt     What is of <<silver>>?"], []),
-    (("others", "--question", "empty"), ["outcome"], ["turn 1"]),
 ])
 def test_show_prints_a_trajectory_that_a_pipe_can_read(told, arguments, said, unsaid):
     code, out, _ = told(show, *arguments)
     assert code == 0 and [text for text in said if text not in out] == [] == [text for text in unsaid if text in out]
 
 
-def test_an_answer_straight_from_a_long_document_read_what_stands_there(tmp_path, capsys):
-    turn = TraceTurn(kind="final", sections=(0,), reply="\\boxed{tin}", pieces=("\\boxed{tin}",), log_probs=(-0.0004,))
-    trace = Trace(id="1", length="50", question_id="7", golds=("silver",), document="d", turns=(turn,))
+def test_what_was_recalled_and_an_answer_straight_from_a_long_document_are_shown(tmp_path, capsys):
+    turns = (TraceTurn(kind="memory", shown_memory="Ann: tin", recalled="Ann keeps silver", memory="Ann: silver"),
+             TraceTurn(kind="final", sections=(0,), prompt="What is of silver?", reply="\\boxed{tin}"))
+    trace = Trace(id="1", length="50", question_id="7", golds=("silver",), document="d", turns=turns)
     write(tmp_path, "50", [TraceDocument(id="d", sections=(f"{'Bo sleeps. ' * 100}Ann has silver.",)), trace])
     assert show([str(tmp_path), "--question", "7"]) == 0
     out = capsys.readouterr().out
-    assert out.rstrip().endswith("\nsilver: turn 1 read, and not kept") and "lowest 0.00" in out
-    assert "Bo sleeps. Ann has <<silver>>." in out and "characters ..." in out and len(out) < 1000
+    assert "recalled   Ann keeps <<silver>>" in out and "memory     Ann: [-tin-]{+<<silver>>+}" in out
+    assert out.rstrip().endswith("turn 2 read, and not kept") and len(out) < 1000
+    assert "Bo sleeps. Ann has <<silver>>." in out and "characters ..." in out and "What is of" not in out
+    assert show([str(tmp_path), "--question", "7", "--whole"]) == 0
+    assert "prompt     What is of <<silver>>?" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("command", "arguments", "named"), [
-    (view, ("none",), "trajectories"), (view, ("empty",), "trajectories"), (show, ("empty",), "trajectories"),
+    (view, ("none",), "trajectories"), (show, ("empty",), "trajectories"),
     (show, ("run", "--rollout", "5"), "rollout_000000, rollout_000012"), (show, ("results",), "200, 50"),
-    (show, ("results", "--length", "7"), "200, 50"), (show, ("run", "--question", "8"), "9, 41, 100, 666"),
-    (show, ("run", "--question", "41", "--sample", "7"), "0, 1, 2"),
+    (show, ("run", "--question", "8"), "9, 41, 100, 666"),
     (show, ("run", "--question", "41", "--turn", "9"), "1, 2, 3, 4, 5"),
 ])
 def test_what_is_not_there_is_named_with_what_is(told, command, arguments, named):

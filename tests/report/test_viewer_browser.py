@@ -2,20 +2,14 @@
 
 import pytest
 
-from mem_agent.hooks.traces import Trace, TraceDocument
 from mem_agent.report.viewer.page import write_viewer
-from mem_agent.tests.helpers.traces import HOSTILE, turns_of, write, write_small_results, write_small_run
+from mem_agent.tests.helpers.traces import HOSTILE, write_small_results, write_small_run
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """A run, an evaluation, and one of long documents and 60 turns."""
     root = tmp_path_factory.mktemp("viewer")
-    document = TraceDocument(id="d", sections=tuple(f"{at}: {'Bo sleeps. ' * 400}" for at in range(60)))
-    long = [Trace(id=str(sample), length="6400", question_id="40", group="40", sample=sample, golds=("silver",),
-                  document="d", turns=turns_of(["Ann: metal"] * 60, "silver")) for sample in range(10)]
-    folders = {"run": write_small_run(root / "run"), "results": write_small_results(root / "results"),
-               "long": write(root / "long", "6400", [document, *long])}
+    folders = {"run": write_small_run(root / "run"), "results": write_small_results(root / "results")}
     for folder in folders.values():
         write_viewer(folder, folder / "view.html")
     return {name: folder / "view.html" for name, folder in folders.items()}
@@ -59,7 +53,8 @@ def test_a_person_follows_a_fact_through_a_trajectory(opened):
     drawn(page, "question=41")
     assert page.locator(".strip tbody tr").count() == 1  # the other accepted answer stands nowhere
     assert texts(page, ".strip tbody td") == ["", "+", "●", "×", ""]
-    assert "0.00, answer 0, length -0.125" in page.text_content("dl") and "−0.50" in page.inner_text("summary >> nth=0")
+    assert "0.00, answer 0, length -0.125" in page.text_content("dl")
+    assert "−0.50" in page.inner_text("summary >> nth=0")
     assert texts(page, "#turn1 .block >> nth=0 >> mark.gold") == ["Silver"]
     assert texts(page, "#turn1 ins") == ["silver"] == texts(page, "#turn3 del.gold")
     assert "earned recall 0.5" in page.inner_text("#turn1 h3") and "ended by length" in page.inner_text("#turn4 h3")
@@ -73,31 +68,24 @@ def test_siblings_are_a_click_a_key_and_a_table_away(opened):
     shades = page.locator("#turn4 .token").evaluate_all("all => all.map(e => e.className.match(/shade./)[0])")
     assert shades[0] == "shade0" and shades == sorted(shades)
     assert page.locator("#turn4 .token").first.get_attribute("title") == "log-prob -0.01, 99%"
-    assert "".join(texts(page, "#turn4 .token")) == "\\boxed{silver}"
     assert "".join(texts(page, "#turn4 .token.gold")) == "silver"
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("summary >> text=EngineError")
     assert "EngineError: no answer <60 s>" in page.text_content("dl")
     page.keyboard.press("s")
     page.wait_for_selector(".siblings")
-    assert page.locator(".siblings tbody tr").count() == 5 and page.locator(".siblings thead th").count() == 4
     last = page.locator(".siblings tbody tr").nth(3).locator("td")
     assert "× silver" in last.nth(0).inner_text() and "● silver" in last.nth(1).inner_text()
-    page.locator(".picked button", has_text="sample 2").click()
-    assert page.locator(".siblings thead th").count() == 3
 
 
 def test_an_address_opens_what_it_names_and_the_page_writes_addresses(opened):
     page = opened("results", "#length=50&question=8&sample=1&turn=2")
     page.wait_for_selector("#turn1:focus")
-    assert "length 50, question 8" in page.inner_text(".head")
     assert page.locator(".tabs [aria-current]").inner_text() == "✓ sample 1: 1.00"
     page.keyboard.press("j")
     drawn(page, "#length=50&question=8&sample=1&turn=3")
     page.select_option("#place", label="length 200")
     drawn(page, "#length=200&question=7&sample=0")
-    page.go_back()
-    page.wait_for_selector("#turn2:focus")
     absent = opened("results", "#length=50&question=99")
     assert "Not in this page: length 50, question 99" in absent.inner_text("[role=alert]")
 
@@ -114,27 +102,6 @@ def test_the_list_is_filtered_and_all_texts_are_searched(opened):
     page.locator("a.hit-line", has_text="question 100").click()
     page.wait_for_selector("#turn2:focus")
     assert texts(page, "#turn2 .hit") == ["Bo sleeps"]
-    page.fill("#query", "")
-    page.select_option("#kind", label="all right")
-    assert texts(page, "a.question .id") == []
-
-
-def test_every_key_does_what_the_list_of_keys_says(opened):
-    page = opened("run", "#rollout=12&question=41")
-    page.keyboard.press("?")
-    assert page.locator("dialog[open] tr").count() == 9
-    page.keyboard.press("Escape")
-    page.wait_for_selector("dialog[open]", state="detached")
-    drawn(page, "question=41")
-    page.locator("#turn1").focus()
-    page.keyboard.press("d")
-    assert page.locator("#turn1 ins").count() == 0 and page.locator("#turn1:focus").count() == 1
-    page.keyboard.press("t")
-    assert page.locator(".token").count() == 0 and page.locator("#shades").count() == 0
-    for key, part in [("n", "question=100"), ("p", "question=41"), ("<", "rollout=0"), (">", "rollout=12"),
-                      ("j", "turn=1"), ("j", "turn=2"), ("k", "turn=1"), ("ArrowLeft", "sample=2")]:
-        page.keyboard.press(key)
-        drawn(page, part)
 
 
 @pytest.mark.parametrize("address", ["#rollout=12&question=666", "#rollout=12&question=666&view=siblings"])
@@ -147,17 +114,3 @@ def test_what_a_model_wrote_is_text_and_never_markup(opened, address):
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     page.get_by_role("button", name="Questions").click()
     assert page.locator("a.question").first.is_visible()
-
-
-def test_a_long_trajectory_is_drawn_as_it_is_looked_at(opened):
-    page = opened("long", "#length=6400&question=40&sample=3", (1400, 900), "dark")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 1400 and page.locator(".turn").count() == 61
-    page.locator(".strip .cell", has_text="60").click()
-    page.wait_for_selector("#turn59 h3")
-    assert page.locator("#turn59").evaluate("e => e.getBoundingClientRect().top") < 450
-    assert "characters" in page.locator("#turn59 .gap").first.inner_text()
-    page.locator("#turn59 .more").click()
-    assert page.locator("#turn59 .gap").count() == 0
-    page.keyboard.press("s")
-    page.wait_for_selector(".siblings")
-    assert page.locator(".siblings thead th").count() == 1 + 8  # of 10; the others are a click away

@@ -12,16 +12,39 @@ from hypothesis import strategies as st
 from mem_agent.rewards.intrinsic.encoder import HashingEncoder
 from mem_agent.rewards.intrinsic.memory import (
     EntropySettings,
+    Episodic,
+    KnnPlusSettings,
     LexicalSettings,
     Store,
     TextReward,
     chosen_lines,
     entropy,
     lines_apart,
-    scaled,
 )
+from mem_agent.rewards.reward import Answered
 from mem_agent.system.errors import ConfigError
-from mem_agent.tests.helpers.intrinsic import Table, answer, episodic
+
+
+class Table:
+    """An encoder of texts whose vectors a test chooses; it keeps what it was asked."""
+
+    fingerprint = "table-1"
+
+    def __init__(self, vectors):
+        self.vectors, self.asked = vectors, []
+
+    def encode(self, texts):
+        self.asked += texts
+        return np.array([self.vectors[text] for text in texts], np.float32)
+
+
+def episodic(encoder, warmup=0, **settings):
+    return Episodic(KnnPlusSettings(warmup=warmup, **settings), encoder)
+
+
+def answer(question, text, right=False):
+    return Answered(question, ("gold",), {}, text, {}, float(right), reasoning=text)
+
 
 ROOT = math.sqrt(0.5)
 # Questions p and q look along x and y. Answers: x, y, d between both, n = -x.
@@ -30,6 +53,8 @@ NOTHING = {"exploit": 0.0, "explore": 0.0}
 
 
 def earned(reward, *batch):
+    for one in batch:
+        asyncio.run(reward.parts(one))  # its texts are embedded while the rollout runs
     return [{name.removeprefix("intrinsic_"): value for name, value in one.items()}
             for one in reward.batch_parts(list(batch))]
 
@@ -55,6 +80,7 @@ def test_golden_batches_of_one_question():
         pytest.approx({"exploit": scaled[1], "explore": 0.0}, abs=2e-3),
         pytest.approx({"exploit": 0.0, "explore": 1.0}, abs=2e-3),  # 1.9170 is beyond the window
     ]
+    assert sorted(PLANE.asked) == ["d", "n", "p", "x", "y"]  # each once
 
 
 def test_warm_up_counts_failed_questions_and_fills_the_window_meanwhile():
@@ -64,18 +90,6 @@ def test_warm_up_counts_failed_questions_and_fills_the_window_meanwhile():
     assert earned(reward, answer("p", "y"))[0]["explore"] == pytest.approx((1 - ROOT) / 2, abs=2e-3)
 
 
-def test_texts_are_embedded_while_the_rollout_runs_and_once():
-    table = Table({"p": (1, 0), **{f"t{n}": (math.cos(n), math.sin(n)) for n in range(20)}})
-    reward, batch = episodic(table), [answer("p", f"t{n}", n % 2 == 0) for n in range(20)]
-
-    async def all_parts():
-        await asyncio.gather(*(reward.parts(one) for one in batch))
-
-    asyncio.run(all_parts())
-    reward.batch_parts(batch)
-    assert sorted(table.asked) == sorted({"p", *(f"t{n}" for n in range(20))})
-
-
 # --- any order, and from run to run ---------------------------------------------------------------------------------
 
 QUESTIONS = ["What is 2 + 3?", "What  is 2 + 3? ", "How many legs has a cat?"]
@@ -83,7 +97,7 @@ TEXTS = ["It is 5.", "", "Cats walk. On four legs!", "I do not know.\nNo", "6"]
 ANSWERS = st.lists(st.builds(answer, st.sampled_from(QUESTIONS), st.sampled_from(TEXTS), st.booleans()), min_size=1,
                    max_size=8)
 MODES = {
-    "knn+": lambda: episodic(HashingEncoder(), 2, window=4, warmup=1),
+    "knn+": lambda: episodic(HashingEncoder(), k=2, window=4, warmup=1),
     "entropy": lambda: TextReward(EntropySettings(window=4)),
     "lexical": lambda: TextReward(LexicalSettings(window=4)),
 }
@@ -110,11 +124,10 @@ def test_neither_order_nor_a_restart_changes_rewards_or_state(data, mode, rollou
     assert all(0 <= value <= 1 for part in straight for value in part.values())
 
 
-def test_a_memory_of_another_model_or_mode_is_refused(tmp_path):
+def test_a_memory_of_another_model_is_refused(tmp_path):
     saved(episodic(HashingEncoder()), tmp_path)
-    for other in (episodic(Table({}, fingerprint="other")), episodic(HashingEncoder(), plus=False)):
-        with pytest.raises(ConfigError, match="MEM_IR"):
-            other.load(tmp_path)
+    with pytest.raises(ConfigError, match="MEM_IR"):
+        episodic(PLANE).load(tmp_path)
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
@@ -122,27 +135,15 @@ def test_a_memory_of_another_model_or_mode_is_refused(tmp_path):
 
 def test_a_store_is_first_in_first_out_on_both_levels_also_when_restored():
     """The docstring's example."""
-    a, b, c = (name.ljust(16) for name in (b"a", b"b", b"c"))
-    store, keys = Store(keys=2, values=2), np.eye(3, dtype=np.float32)
-
-    def nearest(one, question, key, k):
-        return one.nearest(question, keys[key], k)[:, 0].tolist()
-
+    (a, b, c), keys = "abc", np.eye(3, dtype=np.float32)
+    store, again = Store(keys=2, values=2), Store(keys=2, values=2)
     for question, key, value in ((a, 0, 1), (b, 1, 2), (a, 0, 3), (a, 0, 4)):
         store.add(question, keys[key], np.full((1, 3), value))
-    again = Store(keys=2, values=2)
     again.restore(store.arrays())
     for one in (store, again):
-        assert nearest(one, b, 0, 2) == [2, 3, 4] and nearest(one, c, 0, 1) == [3, 4]  # a stored one comes first
+        assert one.nearest(b, keys[0], 2)[:, 0].tolist() == [2, 3, 4]  # a stored question comes first
         one.add(c, keys[2], np.full((1, 3), 5))
-        assert list(one.held) == [b, c] and nearest(one, a, 0, 9) == [2, 5]
-
-
-@pytest.mark.parametrize(("values", "raw", "expected"), [
-    ([], 0.5, 0.0), ([0.4, 0.4 + 1e-7], 0.9, 0.0), ([0.2, 0.6, 0.3], 0.3, 0.25), ([0.2, 0.6], 0.7, 1.0),
-])
-def test_a_raw_value_is_scaled_by_the_window_and_cut(values, raw, expected):
-    assert scaled(raw, values) == pytest.approx(expected, abs=1e-6)
+        assert list(one.held) == [b, c] and one.nearest(a, keys[0], 9)[:, 0].tolist() == [2, 5]
 
 
 def test_texts_are_apart_by_letters_and_by_lines():

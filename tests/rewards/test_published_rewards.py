@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from mem_agent.custom_convert import group_advantages, turn_advantages
+from mem_agent.rewards.answers import the_answer_is
 from mem_agent.rewards.turn_rewards import Step, published_state_rewards
 from mem_agent.tasks.qa import boxed_exact_match
 from mem_agent.tests.helpers import published
@@ -20,10 +21,10 @@ from mem_agent.tests.helpers.published import MEMAGENT, REMEMR1
 
 REPLIES = 5_000
 PIECES = (
-    "\\boxed{", "\\boxed {", "\\boxed ", "\\boxed", "\\fbox{", "}", "{", "\\{", "\\}", "$", "\n", " ", "  ", ".",
-    " .5", "{.", "\\%", "\\$", "%", "\\!", "\\\\", "\\text{", "\\frac", "\\tfrac", "\\left(", "\\right)", "^\\circ",
-    "^{\\circ}", "the ", "The ", "Beatles", "beatles", "Ann Lee", "ann", "yes", "no", "35", "</think>", "<think>",
-    "İ", "ß", "東京", "x" * 40, "word " * 30,
+    "\\boxed{", "\\boxed {", "\\boxed ", "\\boxed", "\\fbox{", "}", "{", "\\{", "\\}", "$", "\n", " ", ".", " .5",
+    "{.", "\\%", "\\$", "%", "\\!", "\\\\", "\\text{", "\\frac", "\\tfrac", "\\left(", "\\right)", "^\\circ", "the ",
+    "The ", "Beatles", "beatles", "Ann Lee", "ann", "yes", "no", "35", "</think>", "<think>", "İ", "ß",
+    "東京", "x" * 40,
 )
 """Boxes whole and broken, what the release deletes, letters that grow when they are made small, and length."""
 GOLDS = ("The Beatles", "Ann Lee", "35", "35%", "0.5", ".5", "yes", "no", "東京", "", " ", "x", "\\frac12", "İ", "{a}")
@@ -78,7 +79,7 @@ def batch_of(kind, golds):
 
 @pytest.fixture(scope="module")
 def metric_utils():
-    return published.load(published.checkout(REMEMR1), "verl.trainer.ppo.metric_utils", only=("verl",))
+    return published.load(published.checkout(REMEMR1), "verl.trainer.ppo.metric_utils", "verl")
 
 
 def test_state_rewards(metric_utils):
@@ -97,8 +98,9 @@ def test_state_rewards(metric_utils):
 
 
 def test_the_released_mix_of_advantages_counts_the_state_twice():
-    path = published.checkout(REMEMR1) / "verl" / "trainer" / "ppo" / "ray_trainer.py"
-    (advantage,) = published.load_functions(path, "compute_1D_grpo_advantage")
+    absent = ("verl", "ray", "omegaconf", "torchdata", "codetiming", "tensordict")
+    trainer = published.load(published.checkout(REMEMR1), "verl.trainer.ppo.ray_trainer", *absent)
+    advantage = trainer.compute_1D_grpo_advantage
     rng, alpha, turns = random.Random(8), 0.8, 4
     for _ in range(200):
         groups = [group for group in range(3) for _ in range(4)]
@@ -111,3 +113,12 @@ def test_the_released_mix_of_advantages_counts_the_state_twice():
         theirs = outcome.repeat_interleave(turns) * alpha + state * (1 - alpha)
         ours = turn_advantages(group_advantages(rewards, groups), states, groups, alpha, state_weight=2.0)
         assert [value for row in ours for value in row] == pytest.approx(theirs.tolist(), abs=1e-5)
+
+
+def test_the_answer_is_as_published():
+    utils = published.load(published.checkout(MEMAGENT) / "taskutils" / "memory_eval", "utils")
+    rng = random.Random(0)
+    parts = ["the answer is", "The answer is", "*", "**", ".", " ", "\n", "Rome", "U.S.", "\\boxed{x}", "\u00a0", "é",
+             "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "<｜", "the ", "answer is", "\t"]
+    replies = ["".join(rng.choices(parts, k=rng.randint(0, 12))) for _ in range(REPLIES)]
+    assert [reply for reply in replies if the_answer_is(reply) != utils.extract_answer(reply)] == []

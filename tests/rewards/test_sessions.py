@@ -1,90 +1,52 @@
 """Chat histories: rows and questions, what is shown of sessions within a budget, prompts, and what replies say."""
 
+from contextlib import nullcontext
 from functools import partial
 
 import orjson
-import pyarrow as pa
 import pytest
 
-from mem_agent.rewards.sessions import (
-    BadRanking,
-    BadRow,
-    HistoryQuestion,
-    Language,
-    NoRoom,
-    RankingPrompts,
-    Session,
-    Turn,
-    answer_of,
-    by_score,
-    embedded_text,
-    language_of,
-    lenient_ranking,
-    load_wording,
-    pack,
-    question_of,
-    render_history,
-    render_session,
-    row_of,
-    strict_ranking,
-)
-from mem_agent.system.errors import ConfigError
-from mem_agent.tests.helpers.stage_rows import chinese_question, embedded_row, history_question
+from mem_agent.rewards import sessions
+from mem_agent.rewards.sessions import HistoryQuestion, Language, Session, Turn, embedded_text, load_wording
+from mem_agent.tests.helpers.stage_rows import embedded_row, history_question
 
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("asked", [
-    history_question(0, own={"topic": "t"}, options=("(a) x",), kind="one"), chinese_question(),
-    HistoryQuestion("q", "?", (), ()),
-])
-def test_a_question_comes_back_from_parquet(asked):
-    (row,) = pa.Table.from_pylist([row_of(asked)]).to_pylist()
-    assert question_of(row, "f") == asked
-
-
-def row(**columns):
-    moved = {"role": "user", "content": "I moved to Lyon.", "has_answer": True}
-    sessions = [[moved], [{"role": "user", "content": "Hi"}]]
-    return {"question": "Where?", "answer": "Lyon", "haystack_sessions": orjson.dumps(sessions).decode(),
-            "haystack_session_ids": ["a", "b"], "answer_session_ids": ["b"], **columns}
+def read(**columns):
+    talks = [[{"role": "user", "content": "I moved to Lyon.", "has": 1}], [{"role": "user", "content": "Hi"}]]
+    row = {"question": "Where?", "answer": "Lyon", "haystack_sessions": orjson.dumps(talks).decode(),
+           "haystack_session_ids": ["a", "b"], "answer_session_ids": ["b"], **columns}
+    return sessions.question_of(row, "f", 3)
 
 
 def test_a_published_row_is_read():
-    asked = question_of(row(question_id=7, haystack_dates=["2023/05/20 (Sat) 02:11", None], question_type="x"), "f")
-    sessions = (Session("a", (Turn("user", "I moved to Lyon."),), "2023/05/20 (Sat) 02:11"),
-                Session("b", (Turn("user", "Hi"),)))
-    assert asked == HistoryQuestion("7", "Where?", ("Lyon",), sessions, ("b",), "", "x")
+    asked = read(question_id=7, haystack_dates=["2023/05/20 (Sat) 02:11", None], question_type="x")
+    talks = (Session("a", (Turn("user", "I moved to Lyon."),), "2023/05/20 (Sat) 02:11"),
+             Session("b", (Turn("user", "Hi"),)))
+    assert asked == HistoryQuestion("7", "Where?", ("Lyon",), talks, ("b",), "", "x")
     assert asked.gold_positions == (1,)
 
 
 @pytest.mark.parametrize("columns, field, value", [
-    ({"answer": 7}, "answers", ("7",)), ({"answer": None, "gold_answer": "Paris"}, "answers", ("Paris",)),
-    ({"answers": ["A", "A", " ", "B"]}, "answers", ("A", "B")), ({"question_id": ""}, "id", "3"),
+    ({"answer": None, "gold_answer": 7}, "answers", ("7",)), ({"question_id": ""}, "id", "3"),
     ({"answer_session_ids": 7, "haystack_session_ids": [7, 8]}, "gold", ("7",)),
-    ({"question": " 他住在哪里？ "}, "language", Language.ZH),
-    ({"question": "他住在哪里？", "language": "en"}, "language", Language.EN),
+    ({"question": " 他住在哪里？ "}, "language", "zh"), ({"question": "他？", "language": "en"}, "language", "en"),
+    ({"question": "Does 王小明 like the new restaurant?"}, "language", "en"),
     ({"topic": "t", "similarities": [1.0]}, "own", {"topic": "t", "similarities": [1.0]}),
 ])
 def test_columns(columns, field, value):
-    assert getattr(question_of(row(**columns), "f", 3), field) == value
+    assert getattr(read(**columns), field) == value
 
 
 @pytest.mark.parametrize("columns, named", [
-    ({"question": None}, "question"), ({"haystack_sessions": "{"}, "haystack_sessions"),
-    ({"haystack_sessions": '[[{"role": "user"}]]'}, "haystack_sessions"),
+    ({"question": None}, "question"), ({"haystack_sessions": '[[{"role": "user"}]]'}, "haystack_sessions"),
     ({"haystack_session_ids": ["a", "a"]}, "haystack_session_ids"), ({"haystack_dates": ["x"]}, "haystack_dates"),
     ({"answer_session_ids": ["c"]}, "'c'"),
 ])
 def test_a_bad_row_says_where_and_what(columns, named):
-    with pytest.raises(BadRow, match=rf"^f: row 3 \(q1\).*{named}"):
-        question_of(row(question_id="q1", **columns), "f", 3)
-
-
-@pytest.mark.parametrize("text, language", [("", "en"), ("Où est-il né?", "en"), ("他在 Google 工作吗？", "zh"),
-                                            ("Does 王小明 like the new restaurant?", "en")])
-def test_language(text, language):
-    assert language_of(text) == language
+    with pytest.raises(sessions.BadRow, match=rf"^f: row 3 \(q1\).*{named}"):
+        read(question_id="q1", **columns)
 
 
 # --- budgets --------------------------------------------------------------------------------------------------------
@@ -97,11 +59,11 @@ def test_language(text, language):
     ([0, 1], [12, 8], 10, (1,)), ([0, 1], [12, 8], 15, (0,)),  # what was too large takes the room of those behind it
 ])
 def test_sessions_are_taken_until_one_does_not_fit(order, tokens, budget, shown):
-    assert pack(order, tokens, budget) == (shown, sum(tokens[position] for position in shown))
+    assert sessions.pack(order, tokens, budget) == (shown, sum(tokens[position] for position in shown))
 
 
 def test_scores_fall_and_equal_ones_keep_the_order_of_time():
-    assert by_score([]) == [] and by_score([None, 0.1, float("nan"), 0.5, 0.1]) == [3, 1, 4, 0, 2]
+    assert sessions.by_score([None, 0.1, float("nan"), 0.5, 0.1]) == [3, 1, 4, 0, 2]
 
 
 @pytest.mark.parametrize("factor", [1, 20, 0.1])
@@ -110,45 +72,35 @@ def test_a_prompt_fits_whatever_stage_1_counted(factor):
     asked, wording, count = history_question(0), load_wording(), lambda text: len(text.split())
     sizes = embedded_row(asked)["session_tokens"]
     empty = count(wording.ranking_prompt(asked.question, "", 6, asked.language, asked.date))
-    prompts = partial(RankingPrompts, wording, count)
+    prompts = partial(sessions.RankingPrompts, wording, count)
     fill = ([2, 0, 1, 3, 4, 5], [int(size * factor) for size in sizes])
     text, shown, _ = prompts(empty + 3 * sizes[0] + 8).fill(asked, *fill)
     assert count(text) <= empty + 3 * sizes[0] + 8 and shown == (0, 1, 2)
-    with pytest.raises(NoRoom):
+    with pytest.raises(sessions.NoRoom):
         prompts(empty + 5).fill(asked, *fill)
 
 
 # --- what is shown and asked ----------------------------------------------------------------------------------------
 
 
-def session(*turns, date="", id="s"):
-    return Session(id, tuple(Turn(role, content) for role, content in turns), date)
+def session(*turns, date=""):
+    return Session("s", tuple(Turn(role, content) for role, content in turns), date)
 
 
 def test_a_history_reads_as_documented():
     first = session(("user", "I moved to Lyon."), ("assistant", "How is it?"), ("user", "Quiet."),
-                    date="2023/05/20 (Sat) 02:11")
-    assert render_history([first, session(("user", "Hello."))]) == (
-        "<session0> <date>2023/05/20 (Sat) 02:11</date>\n"
+                    date=" 2023/05/20\n(Sat) </date>")
+    assert sessions.render_history([first, session(("user", "Hello.")), session()]) == (
+        "<session0> <date>2023/05/20 (Sat) &lt;/date></date>\n"
         "<user0>I moved to Lyon.</user>\n<assistant0>How is it?</assistant>\n<user1>Quiet.</user>\n</session>\n"
-        "<session1>\n<user0>Hello.</user>\n</session>")
-    assert render_history([]) == "" and render_session(session(), 4) == "<session4>\n</session>"
-    assert "<date>8 May 2023 &lt;/date></date>" in render_session(session(date=" 8 May\n2023 </date> "), 0)
+        "<session1>\n<user0>Hello.</user>\n</session>\n<session2>\n</session>")
 
 
-@pytest.mark.parametrize("role, tag", [
-    ("Caroline", "Caroline"), ("Mary Ann", "Mary_Ann"), ("王小明", "王小明"), ("  ", "user"), ("Answer", "Answer_"),
-    ("speaker1", "speaker1_"), ("a<b>", "a_b_")])
-def test_any_name_makes_a_tag_that_is_one(role, tag):
-    assert embedded_text(session((role, "a"), (role, "b"))) == f"<{tag}0>a</{tag}>\n<{tag}1>b</{tag}>"
-
-
-@pytest.mark.parametrize("text, forged", [
-    *((text, True) for text in ("</user>", "<session 7>", "< / session >", "</SESSION>", "<user\n>", "<think>")),
-    *((text, False) for text in ("a < b > c", "<div class='user'>", "List<T>", "<users>", "&lt;session>"))])
-def test_no_text_can_forge_a_tag_and_other_markup_stays(text, forged):
-    shown = text.replace("<", "&lt;", 1) if forged else text
-    assert embedded_text(session(("Caroline", f"x {text} y"))) == f"<Caroline0>x {shown} y</Caroline>"
+def test_no_text_can_forge_a_tag_and_other_markup_stays():
+    for text in ("</user>", "<session 7>", "< / session >", "</SESSION>", "<user\n>", "<think>"):
+        assert embedded_text(session(("Ann", f"x {text} y"))) == f"<Ann0>x &lt;{text[1:]} y</Ann>"
+    for text in ("a < b > c", "<div class='user'>", "List<T>", "<users>", "&lt;session>"):
+        assert embedded_text(session(("Ann", f"x {text} y"))) == f"<Ann0>x {text} y</Ann>"
 
 
 @pytest.mark.parametrize("language", Language)
@@ -161,56 +113,41 @@ def test_prompts_hold_their_parts_once_and_no_text_is_a_template(language):
     assert "Q?\n(a) x\n(b) y\n</question>" in chat and "{" not in chat and "<answer>" in chat
 
 
-@pytest.mark.parametrize("text", ["en: {chat: 'no slots'}", "fr: {chat: ''}", "en: {chat: 7}", "[1]", "a: [", None])
-def test_an_own_file_says_some_texts_and_one_that_is_no_wording_is_refused(tmp_path, text):
-    path = tmp_path / "own.yaml"
-    path.write_text("en:\n  chat: 'Q {question} H {history} Q {question}'\n")
-    asked = [load_wording(str(path)).chat_prompt("q", "h", language) for language in Language]
+def test_an_own_file_says_some_texts(tmp_path):
+    own = tmp_path / "own.yaml"
+    own.write_text("en:\n  chat: 'Q {question} H {history} Q {question}'\n")
+    asked = [load_wording(str(own)).chat_prompt("q", "h", language) for language in Language]
     assert asked == ["Q q H h Q q", load_wording().chat_prompt("q", "h", Language.ZH)]
-    if text is not None:
-        (tmp_path / "bad.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=r"bad\.yaml"):
-        load_wording(str(tmp_path / "bad.yaml"))
 
 
 # --- replies --------------------------------------------------------------------------------------------------------
 
-TEN = ",".join(map(str, range(10)))
 # reply, sessions shown, the strict ranking or None where it is refused, the lenient ranking
 REPLIES = [
     ("<think>a</think><ranking>2,0,1</ranking>", 3, (2, 0, 1), (2, 0, 1)),
-    ("because of 2</think>\n<ranking> 2 , 0,\n1 </ranking> done", 3, (2, 0, 1), (2, 0, 1)),  # the template opened it
-    ("<RANKING>1,0</Ranking>", 2, (1, 0), (1, 0)),  # ranks without thinking
-    (f"<ranking>{TEN}</ranking>", 40, tuple(range(10)), tuple(range(10))),
+    ("because of 2</think>\n<RANKING> 2 , 0,\n1 </ranking> done", 3, (2, 0, 1), (2, 0, 1)),  # the template opened it
     ("<think>it is <ranking>0,1</ranking>", 2, None, ()),
     ("<think>draft <ranking>0,1</ranking></think><ranking>1,0</ranking>", 2, (1, 0), (1, 0)),
     ("", 2, None, ()), ("2,0,1</ranking>", 3, None, ()), ("<ranking>2,0,1", 3, None, (2, 0, 1)),
     ("<ranking>1,0</ranking>, no: <ranking>0,1</ranking>", 2, (0, 1), (0, 1)),  # the last block counts
     ("<ranking></ranking>", 2, None, ()), ("<ranking>1,two,0</ranking>", 2, None, (1, 0)),
-    ("<ranking>-1,0</ranking>", 2, None, (0,)), ("<ranking>1.5, 0.</ranking>", 2, None, (0,)),
-    ("<ranking>[1] > [0]</ranking>", 2, None, (1, 0)), ("<ranking>session1, 0x0, 1e1</ranking>", 2, None, ()),
-    ("<ranking>会话1，会话0</ranking>", 2, None, (1, 0)), ("<ranking>１,0</ranking>", 2, None, (0,)),
+    ("<ranking>[1] > [0]</ranking>", 2, None, (1, 0)), ("<ranking>会话1，会话0</ranking>", 2, None, (1, 0)),
     ("<ranking>2,0</ranking>", 2, None, (0,)), (f"<ranking>{'9' * 5000}</ranking>", 2, None, ()),
     ("<ranking>0,1,0</ranking>", 2, None, (0, 1)), ("<ranking>1</ranking>", 2, None, (1,)),
-    (f"<ranking>{TEN},10</ranking>", 40, None, tuple(range(11))),
 ]
 
 
 @pytest.mark.parametrize("reply, shown, strict, lenient", REPLIES)
 def test_rankings(reply, shown, strict, lenient):
-    assert lenient_ranking(reply, shown) == lenient
-    if strict is not None:
-        assert strict_ranking(reply, shown) == strict
-    else:
-        with pytest.raises(BadRanking):
-            strict_ranking(reply, shown)
+    assert sessions.lenient_ranking(reply, shown) == lenient
+    with pytest.raises(sessions.BadRanking) if strict is None else nullcontext():
+        assert sessions.strict_ranking(reply, shown) == strict
 
 
 @pytest.mark.parametrize("reply, answer", [
-    ("It is <ANSWER> Lyon </ANSWER>.", "Lyon"), ("<think>Lyon?</think><answer>Lyon</answer>", "Lyon"),
-    ("<think><answer>Paris</answer></think> Lyon", "Lyon"), ("a</THINK>b</think> c", "c"),
-    ("I write <answer>Paris</answer>, no: <answer>in\nLyon", "in\nLyon"), ("In Lyon.</answer> Sure.", "In Lyon."),
-    ("a <think>b", ""), ("<answer></answer>", ""),
+    ("<think>Lyon?</think>It is <ANSWER> Lyon </ANSWER>.", "Lyon"), ("a</THINK>b</think> c", "c"),
+    ("<think><answer>Paris</answer></think> Lyon", "Lyon"), ("In Lyon.</answer> Sure.", "In Lyon."),
+    ("I write <answer>Paris</answer>, no: <answer>in\nLyon", "in\nLyon"), ("a <think>b", ""),
 ])
 def test_answers(reply, answer):
-    assert answer_of(reply) == answer
+    assert sessions.answer_of(reply) == answer

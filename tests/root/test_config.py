@@ -1,8 +1,6 @@
 """One frozen config: what it accepts, what an error names, how it travels."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,14 +12,8 @@ from mem_agent.hooks.host import config_of
 
 
 @pytest.mark.parametrize("values,named", [
-    ({"MEM_CHUNK_TOKENS": "0"}, "MEM_CHUNK_TOKENS"), ({"MEM_CHUNK_TOKENS": "12.5"}, "12.5"),
-    ({"LR": "fast"}, "LR"), ({"LR": "nan"}, "LR"), ({"MEM_LAYOUT": "memory"}, "section_first"),
-    ({"MEM_THINKING": "maybe"}, "MEM_THINKING"), ({"EPS_CLIP": "1.5"}, "EPS_CLIP"), ({"HOST": "verl"}, "vime"),
+    ({"LR": "fast"}, "LR"), ({"MEM_CHUNKS_TOKEN": 1}, "MEM_CHUNKS_TOKEN"), ({"MEM_LAYOUT": "memory"}, "section_first"),
     ({"TP": "2", "TRAIN_PROCS": "3"}, "TRAIN_PROCS"), ({"GLOBAL_BATCH_SIZE": "7"}, "GLOBAL_BATCH_SIZE"),
-    ({"OVER_SAMPLING_BATCH_SIZE": "3"}, "ROLLOUT_BATCH_SIZE"), ({"EPS_CLIP_C": "1"}, "EPS_CLIP_C"),
-    ({"N_SAMPLES_PER_PROMPT": "1"}, "N_SAMPLES_PER_PROMPT"),
-    ({"EVAL_MODE": "rags"}, "EVAL_MODE"), ({"MEM_CHUNKS_TOKEN": 1}, "MEM_CHUNKS_TOKEN"),
-    ({"MEM_PROMPTS": None}, "MEM_PROMPTS"), ({"MEM_PROMPTS": ["a", "b"]}, "MEM_PROMPTS"),
 ])
 def test_a_bad_value_is_one_line_that_names_the_setting(values, named):
     with pytest.raises(ConfigError, match=named) as error:
@@ -33,49 +25,23 @@ def test_there_are_at_most_75_settings():
     assert len(Config.model_fields) <= 75 and set(READING) < set(Config.model_fields)
 
 
-def test_environment_reaches_every_field_and_unset_keeps_the_default():
-    given = {"MEM_CHUNK_TOKENS": "5000", "LR": "1e-6", "MEM_THINKING": "1", "AGENT": "", "LENGTH": "50"}
-    config = Config.from_env(given)
-    assert (config.mem_chunk_tokens, config.lr, config.mem_thinking, config.agent) == (5000, 1e-6, True, "memagent")
-    assert config.length == "50"
-
-
 def test_a_recipe_is_read_and_the_users_own_variables_win(tmp_path, monkeypatch):
     (tmp_path / "own.env").write_text("MEM_CHUNK_TOKENS=77\nMEM_MAX_FINAL=9\n")
     monkeypatch.setattr(os, "environ", os.environ.copy())
-    os.environ |= {"RECIPE": str(tmp_path / "own.env"), "MEM_MAX_FINAL": "8"}
+    os.environ |= {"RECIPE": str(tmp_path / "own.env"), "MEM_MAX_FINAL": "8", "LR": "1e-6", "AGENT": ""}
     config = Config.from_env()
-    assert (config.mem_chunk_tokens, config.mem_max_final) == (77, 8)
+    assert (config.mem_chunk_tokens, config.mem_max_final, config.lr, config.agent) == (77, 8, 1e-6, "memagent")
+    os.environ["RECIPE"] = "my.env"
+    with pytest.raises(ConfigError, match=r"my\.env"):
+        Config.from_env()
 
 
-@pytest.mark.parametrize("module,options", [
-    ("mem_agent.config", []), ("mem_agent.eval_ruler_hqa", ["--model", "/m", "--output", "/o"]),
-    ("mem_agent.launch.launch", []),
-])
-def test_a_recipe_that_is_not_there_is_one_line(module, options):
-    done = subprocess.run([sys.executable, "-m", module, *options], env=os.environ | {"RECIPE": "my.env"},
-                          capture_output=True, text=True)
-    assert done.returncode and done.stderr.count("\n") == 1 and "my.env" in done.stderr
-
-
-def test_a_config_is_frozen_and_a_change_is_validated():
-    config = Config(rollout_batch_size=4, n_samples_per_prompt=2)
-    with pytest.raises(ValueError):
-        config.lr = 1.0
-    assert config.replace(global_batch_size=4).step_trajectories == 4
-    with pytest.raises(ConfigError, match="GLOBAL_BATCH_SIZE"):
-        config.replace(global_batch_size=3)
-
-
-def test_yaml_round_trip_as_hosts_deliver_it(tmp_path):
+def test_yaml_round_trip_as_hosts_deliver_it(tmp_path, monkeypatch):
     config = Config(mem_chunk_tokens=7, mem_layout="memory_first", lr=3e-5, agent_args="carry=reply")
     path = tmp_path / "custom.yaml"
     path.write_text(config.to_yaml())
     assert load_yaml(path) == config
     assert config_of(SimpleNamespace(**yaml.safe_load(path.read_text()))) == config
-
-
-def test_args_without_config_fall_back_to_the_environment(monkeypatch):
     monkeypatch.setenv("MEM_CHUNK_TOKENS", "33")
     assert config_of(SimpleNamespace()).mem_chunk_tokens == 33
     assert config_of(SimpleNamespace(mem_agent={"MEM_CHUNK_TOKENS": 44})).mem_chunk_tokens == 44
@@ -99,20 +65,3 @@ def test_settings_that_are_set_are_listed_first():
 def test_the_page_of_settings_is_what_the_command_writes():
     page = Path(__file__).parents[2] / "docs" / "settings.md"
     assert page.read_text() == markdown(), "run `mem-agent config --markdown > docs/settings.md`"
-
-
-def test_importing_any_core_module_reads_no_environment():
-    code = (
-        "import os, sys\n"
-        "class Watch(dict):\n"
-        "    def get(self, k, d=None): names.append(k); return dict.get(self, k, d)\n"
-        "    def __getitem__(self, k): names.append(k); return dict.__getitem__(self, k)\n"
-        "import yaml, tokenizers, aiohttp, orjson, tqdm, pandas, pyarrow, pydantic\n"
-        "names = []\n"
-        "os.environ = Watch(os.environ)\n"
-        "import mem_agent.rollout, mem_agent.custom_convert, mem_agent.rollout_client, mem_agent.prepare_data\n"
-        "print([n for n in names if n in sys.argv[1:]])\n"
-    )
-    names = map(str.upper, Config.model_fields)
-    out = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"

@@ -5,9 +5,10 @@ import asyncio
 import pytest
 
 from mem_agent import rollout_client
-from mem_agent.agents.records import FailureKind, StopReason, TurnFailed, TurnKind, TurnRequest
+from mem_agent.agents.records import FailureKind, Generation, StopReason, TurnFailed, TurnKind, TurnRequest
 from mem_agent.hooks.host import sampling_of
-from mem_agent.rollout_client import Dialect, Endpoint, How, RouterClient, turn_key
+from mem_agent.rollout_client import MALFORMED, Dialect, Endpoint, How, RouterClient, turn_key
+from mem_agent.tests.helpers.fake_chat import Raw
 from mem_agent.tests.helpers.fake_router import FakeRouter, log_probs_of, running, sglang_answer, vllm_answer
 
 VLLM, SGLANG = Dialect.VLLM, Dialect.SGLANG
@@ -26,7 +27,7 @@ def asking(router, work, dialect=VLLM, concurrency=8, **endpoint):
 
     async def main():
         async with running(router):
-            client = RouterClient(Endpoint(dialect, f"http://127.0.0.1:{router.port}", **endpoint), concurrency)
+            client = RouterClient(Endpoint(dialect, router.url, **endpoint), concurrency)
             try:
                 return await work(client)
             finally:
@@ -35,8 +36,8 @@ def asking(router, work, dialect=VLLM, concurrency=8, **endpoint):
     return asyncio.run(main())
 
 
-def ask(router, sampling=HOST, **options):
-    how = How(sampling=sampling_of(sampling, [2]))
+def ask(router, is_aborted=lambda: False, **options):
+    how = How(sampling=sampling_of(HOST, [2]), is_aborted=is_aborted)
     return asking(router, lambda client: client.generate([5, 6, 7], 9, "group-3", how), **options)
 
 
@@ -65,55 +66,36 @@ def test_a_request_and_its_answer(dialect):
     router = FakeRouter([[8, 9]])
     reply, (body, key) = ask(router, dialect=dialect), REQUESTS[dialect]
     assert router.requests == [body] and router.headers[0][key] == "group-3"
-    assert (reply.token_ids, reply.log_probs, reply.stop) == ([8, 9], log_probs_of([8, 9]), StopReason.STOP)
-    assert (reply.weight_version, reply.cached_tokens) == ("v1", 2)
+    assert reply == Generation([8, 9], log_probs_of([8, 9]), StopReason.STOP, "v1", 2)
     salted = Endpoint(dialect, "", salted=True).build_request([5], 9, HOST, "g")[0]
     assert salted.get("cache_salt") == ("g" if dialect is VLLM else None) and "cache_salt" not in body
-
-
-def test_host_parameters_are_read_under_both_names():
-    read = sampling_of({"sampling_seed": 3, "top_k": 0, "stop_token_ids": [1]}, [2, 1])
+    read = sampling_of({"sampling_seed": 3, "top_k": 0, "stop_token_ids": [1]}, [2, 1])  # by a host's other name
     assert (read["seed"], read["top_k"], read["stop_token_ids"]) == (3, None, [1, 2])
 
 
-CHOICE = vllm_answer([8, 9])["choices"][0]
+SPANS = [{"version": "3", "start": 0, "end": 1}, {"version": "4", "start": 1, "end": 2}]
+ABORTED = Generation([], [], StopReason.ABORT, "v1", 2)
+
+
+@pytest.mark.parametrize("dialect,answer,expected", [
+    (VLLM, vllm_answer([8, 9], finish="abort", logprobs=None), ABORTED),
+    (SGLANG, sglang_answer([8], finish="abort", output_token_logprobs=None), ABORTED),
+    (VLLM, vllm_answer([8], [-1.0], weight_versions=SPANS), Generation([8], [-1.0], StopReason.STOP, "3+4", 2)),
+    (SGLANG, sglang_answer([8], [-1.0], weight_versions=SPANS), Generation([8], [-1.0], StopReason.STOP, "3+4", 2)),
+    # A server that does not tell cached tokens is not taken to have none.
+    (VLLM, vllm_answer([8], [-1.0]) | {"usage": None}, Generation([8], [-1.0], StopReason.STOP, "v1", None)),
+])
+def test_an_answer_says_what_was_sampled_by_which_weights(dialect, answer, expected):
+    assert Endpoint(dialect, "").parse_response(answer) == expected
 
 
 @pytest.mark.parametrize("dialect,answer", [
-    (VLLM, {"choices": [CHOICE | {"logprobs": None}]}), (VLLM, {"choices": [CHOICE | {"token_ids": [8, 9, 10]}]}),
-    (VLLM, vllm_answer([8], [None])), (VLLM, vllm_answer([])), (VLLM, vllm_answer([8], finish=None)),
-    (VLLM, "garbage"), (SGLANG, sglang_answer([8, 9]) | {"output_ids": [8]}),
-    (SGLANG, sglang_answer([8], [None])), (SGLANG, sglang_answer([])), (SGLANG, {"meta_info": {}}),
+    (VLLM, vllm_answer([8, 9], logprobs=None)), (VLLM, vllm_answer([8, 9], token_ids=[8, 9, 10])),
+    (VLLM, vllm_answer([])), (SGLANG, sglang_answer([8, 9]) | {"output_ids": [8]}), (SGLANG, sglang_answer([])),
 ])
 def test_an_answer_without_one_log_prob_per_id_fails(dialect, answer):
-    router = FakeRouter(default=answer)
-    assert failure(router, dialect=dialect).kind is FailureKind.BAD_RESPONSE
-    assert len(router.requests) == 1
-
-
-@pytest.mark.parametrize("dialect,answer", [
-    (VLLM, vllm_answer([8, 9], finish="abort", logprobs=None)), (VLLM, vllm_answer([8], finish={"type": "cancelled"})),
-    (SGLANG, sglang_answer([8], finish="abort", output_token_logprobs=None)),
-])
-def test_an_abort_is_an_answer_without_tokens(dialect, answer):
-    reply = ask(FakeRouter(default=answer), dialect=dialect)
-    assert reply.stop is StopReason.ABORT and reply.token_ids == []
-
-
-@pytest.mark.parametrize("dialect,answer", [(VLLM, vllm_answer), (SGLANG, sglang_answer)])
-def test_a_turn_that_spans_a_weight_update_names_both_versions(dialect, answer):
-    spans = [{"version": "3", "start": 0, "end": 1}, {"version": "4", "start": 1, "end": 2}]
-    router = FakeRouter(default=answer([8, 9], version="4", weight_versions=spans))
-    assert ask(router, dialect=dialect).weight_version == "3+4"
-
-
-@pytest.mark.parametrize("details,cached", [({"cached_tokens": 0}, 0), ({"cached_tokens": 5}, 5), (None, None)])
-def test_a_server_that_does_not_tell_cached_tokens_is_not_taken_to_have_none(details, cached):
-    choice = {"token_ids": [8], "logprobs": {"content": [{"logprob": -0.1}]}, "finish_reason": "stop"}
-    answer = {"choices": [choice], "usage": {"prompt_tokens": 9, "prompt_tokens_details": details}}
-    assert Endpoint(VLLM, "").parse_response(answer).cached_tokens == cached
-    meta = {"finish_reason": {"type": "stop"}, "output_token_logprobs": [[-0.1, 8, None]], **(details or {})}
-    assert Endpoint(SGLANG, "").parse_response({"meta_info": meta}).cached_tokens == cached
+    with pytest.raises(MALFORMED):
+        Endpoint(dialect, "").parse_response(answer)
 
 
 # --- retries and limits -------------------------------------------------------------------------------------------
@@ -121,7 +103,7 @@ def test_a_server_that_does_not_tell_cached_tokens_is_not_taken_to_have_none(det
 
 @pytest.mark.parametrize("fault,kind,requests", [
     (503, FailureKind.SERVER_ERROR, 3), (429, FailureKind.RATE_LIMITED, 3), ("drop", FailureKind.CONNECTION, 3),
-    (400, FailureKind.REJECTED, 1), (404, FailureKind.REJECTED, 1),
+    (400, FailureKind.REJECTED, 1), (Raw(b'{"choices": ['), FailureKind.BAD_RESPONSE, 1),
 ])
 def test_failures_have_a_kind_and_retries_are_bounded(fault, kind, requests):
     router = FakeRouter(default=fault)
@@ -131,16 +113,11 @@ def test_failures_have_a_kind_and_retries_are_bounded(fault, kind, requests):
         assert ask(FakeRouter([fault, fault, [8]])).token_ids == [8]
 
 
-def test_a_hanging_server_times_out_without_retry(monkeypatch):
-    monkeypatch.setattr(rollout_client, "TIMEOUT_S", 1.0)
-    router = FakeRouter(default="hang")
-    assert failure(router).kind is FailureKind.TIMEOUT and len(router.requests) == 1
-
-
-def test_prompts_that_cannot_fit_are_never_sent():
+def test_nothing_is_sent_that_cannot_fit_or_once_the_host_aborts():
     router = FakeRouter(default=[8])
     error = failure(router, max_tokens=11)
-    assert error.kind is FailureKind.LONG_PROMPT and "MEM_CHUNK_TOKENS" in str(error) and router.requests == []
+    assert error.kind is FailureKind.LONG_PROMPT and "MEM_CHUNK_TOKENS" in str(error)
+    assert ask(router, is_aborted=lambda: True).stop is StopReason.ABORT and router.requests == []
     assert ask(router, max_tokens=12).token_ids == [8]
 
 
@@ -155,13 +132,6 @@ def test_requests_in_flight_are_bounded_and_the_heaviest_waits_least():
     assert router.peak == 1 and [one["token_ids"][0] for one in router.requests] == [0, 2, 3, 1]
 
 
-def test_nothing_is_sent_once_the_host_aborts():
-    router = FakeRouter(default=[8])
-    how = How(sampling=HOST, is_aborted=lambda: True)
-    reply = asking(router, lambda client: client.generate([5], 1, "k", how))
-    assert reply.stop is StopReason.ABORT and router.requests == []
-
-
 # --- groups -------------------------------------------------------------------------------------------------------
 
 
@@ -169,52 +139,44 @@ def request(*ids, shared=1):
     return TurnRequest(TurnKind.MEMORY, list(ids), 4, shared)
 
 
-def test_a_key_is_that_of_the_group_and_of_what_is_shared():
-    keys = [turn_key("g", request(*ids, shared=n)) for ids, n in (
-        ((1, 2, 3), 2), ((1, 2, 9), 2), ((1, 7, 3), 2), ((1, 2, 3), 3))]
-    assert keys[0] == keys[1] and len(set(keys)) == 3 and turn_key("h", request(1, 2, 3, shared=2)) != keys[0]
-    assert turn_key("g", request(1, 2, 3, shared=0)) == "g"  # an agent that does not say
-
-
 def test_each_turn_has_its_own_seed_and_rounds_go_side_by_side():
-    router = FakeRouter(default=[8], together=2)
+    router = FakeRouter(default=[8], delay=0.2)
 
     async def work(client):
         with client.trajectory("g", 1) as session:
             return await session.sample([request(1), request(2)], 3, How(sampling=HOST))
 
-    assert [reply.token_ids for reply in asking(router, work)] == [[8], [8]]
+    assert [reply.token_ids for reply in asking(router, work)] == [[8], [8]] and router.peak == 2
     first, second = (one["sampling_params"]["seed"] for one in router.requests)
     assert first != second != HOST["seed"]
 
 
-@pytest.mark.parametrize("reads,ended", [
-    ({"a": [0, 1], "b": [0, 1], "c": [0]}, []),  # c may still ask for chunk 0
-    ({"a": [0, 1], "b": [0, 1], "c": [0, 1]}, [0]),
-    ({"a": [0, 1], "b": [0, "end"], "c": [0, 1]}, [0]),  # b stopped reading
-    ({"a": [0, 1, 2], "b": [0, "end"], "c": []}, []),  # c has not begun to read
+@pytest.mark.parametrize("steps,ended", [
+    ("a0 b0 c0 a1 b1", ""),  # c may still ask for chunk 0
+    ("a0 b0 c0 a1 b1 c1", "0"),
+    ("a0 b0 c0 a1 b! c1", "0"),  # b stopped reading
+    ("a0 b0 a1 a2 b!", ""),  # c has not begun to read
 ])
-def test_a_key_ends_when_the_last_sibling_has_left_it(reads, ended):
+def test_a_key_ends_when_the_last_sibling_has_left_it(steps, ended):
     router = FakeRouter(default=[8])
 
     async def work(client):
-        open_ = {name: client.trajectory("g", 3) for name in reads}
-        sessions = {name: one.__enter__() for name, one in open_.items()}
-        for name, steps in reads.items():
-            for step in steps:
-                if step == "end":
-                    open_.pop(name).__exit__(None, None, None)
-                else:
-                    await sessions[name].sample([request(step)], 0, How(sampling=HOST))
+        reading = {name: client.trajectory("g", 3) for name in "abc"}
+        sessions = {name: one.__enter__() for name, one in reading.items()}
+        for name, chunk in steps.split():
+            if chunk == "!":
+                reading.pop(name).__exit__(None, None, None)
+            else:
+                await sessions[name].sample([request(int(chunk))], 0, How(sampling=HOST))
         await asyncio.sleep(0.05)
         before = list(router.finished)
-        for one in open_.values():
+        for one in reading.values():
             one.__exit__(None, None, None)
         await asyncio.sleep(0.05)
         return before
 
-    assert asking(router, work) == [turn_key("g", request(step)) for step in ended]
-    used = {turn_key("g", request(step)) for steps in reads.values() for step in steps if step != "end"}
+    assert asking(router, work) == [turn_key("g", request(int(chunk))) for chunk in ended]
+    used = {turn_key("g", request(int(chunk))) for _, chunk in steps.split() if chunk != "!"}
     assert sorted(router.finished) == sorted(used)  # with its last trajectory the group leaves nothing
 
 

@@ -5,36 +5,29 @@ Runs where ``SGLANG_PYTHON`` names the Python of an environment as in requiremen
 
 import asyncio
 import os
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
 import aiohttp
 import pytest
-import torch
 
 from mem_agent import rollout
 from mem_agent.agents.records import Generation, StopReason
 from mem_agent.hooks.sample import Record, Sample
 from mem_agent.rehearsal.slime_shim import start_sglang
 from mem_agent.rollout_client import Dialect, Endpoint, How, RouterClient, close_clients
-from mem_agent.system.ports import free_ports
 from mem_agent.system.processes import wait_until_healthy
-from mem_agent.tests.helpers.fake_sglang import CONTEXT
+from mem_agent.system.server_url import free_ports
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
-from mem_agent.tests.root.test_sglang_router import answers, register, start_router
+from mem_agent.tests.root.test_sglang_router import CONTEXT, answers, register, routing
+from mem_agent.tests.serving.test_fleet_servers import greedy, log_prob_gap, plain_models, prompts
 
 PYTHON = os.environ.get("SGLANG_PYTHON", "")
 
 
-def has_sglang(python: str) -> bool:
-    look = "import importlib.util as u, sys; sys.exit(u.find_spec('sglang') is None)"
-    return bool(python) and subprocess.run([python, "-c", look], capture_output=True).returncode == 0
-
-
 pytestmark = [
     pytest.mark.servers,
-    pytest.mark.skipif(not has_sglang(PYTHON), reason="SGLANG_PYTHON names no Python with sglang"),
+    pytest.mark.skipif(not PYTHON, reason="SGLANG_PYTHON names no Python with sglang"),
 ]
 
 GREEDY = {"temperature": 0.0}
@@ -48,9 +41,7 @@ def folders(tmp_path_factory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def policies(folders):
-    from transformers import AutoModelForCausalLM
-
-    return [AutoModelForCausalLM.from_pretrained(f, dtype=torch.float32).eval() for f in folders]
+    return plain_models(folders)
 
 
 @pytest.fixture(scope="module")
@@ -66,12 +57,9 @@ def served(folders, tmp_path_factory):
             await register(session, worker)
 
     try:
-        router_process, router = start_router(tmp_path_factory.mktemp("router"))
-        try:
+        with routing(tmp_path_factory.mktemp("router")) as router:
             asyncio.run(join(router))
             yield SimpleNamespace(router=router, worker=worker)
-        finally:
-            router_process.stop()
     finally:
         server.stop(20.0)
 
@@ -88,53 +76,31 @@ def sampled(served, prompt: list[int], budget: int = 24, **sampling) -> Generati
     return asyncio.run(ask(served, prompt, budget, **sampling))
 
 
+async def update(served, folder: Path, version: str, flush_cache: bool = True) -> None:
+    await order(served, "/update_weights_from_disk", model_path=str(folder), weight_version=version,
+                flush_cache=flush_cache)
+
+
 async def order(served, path: str, **body) -> None:
     async with aiohttp.ClientSession(served.worker) as session:
         async with session.post(path, json=body) as reply:
             assert reply.status == 200, await reply.text()
 
 
-def prompts(seed: int) -> list[list[int]]:
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randint(3, 512, (n,), generator=generator).tolist() for n in (5, 150, 400)]
-
-
-@torch.no_grad()
-def gap(policy, prompt: list[int], ids: list[int], log_probs: list[float], temperature: float = 1.0) -> float:
-    """Largest difference between the given log-probs and the policy's own at ``temperature``."""
-    logits = policy(torch.tensor([prompt + ids])).logits[0, len(prompt) - 1:-1]
-    own = (logits / temperature).log_softmax(-1).gather(-1, torch.tensor(ids)[:, None])[:, 0]
-    return float((torch.tensor(log_probs) - own).abs().max())
-
-
-@torch.no_grad()
-def best(policy, prompt: list[int], tokens: int) -> list[int]:
-    ids = list(prompt)
-    for _ in range(tokens):
-        ids.append(int(policy(torch.tensor([ids])).logits[0, -1].argmax()))
-    return ids[len(prompt):]
-
-
 @pytest.mark.parametrize("cut", [{}, {"temperature": 0.7}, {"top_p": 0.5}, {"top_k": 3}], ids=str)
 def test_log_probs_are_those_after_the_temperature_and_before_top_p_and_top_k(served, policies, cut):
-    for prompt in prompts(0):
+    for prompt in prompts():
         one = sampled(served, prompt, **SAMPLED | cut)
-        assert gap(policies[0], prompt, one.token_ids, one.log_probs, cut.get("temperature", 1.0)) < 1e-4
+        assert log_prob_gap(policies[0], prompt, one.token_ids, one.log_probs, cut.get("temperature", 1.0)) < 1e-4
 
 
 def test_a_reply_ends_with_the_stop_token_that_ended_it_or_with_its_budget(served, policies):
     prompt = prompts(3)[0]
-    ids = best(policies[0], prompt, 4)
+    ids = greedy(policies[0], prompt, 4)
     one = sampled(served, prompt, **GREEDY, stop_token_ids=[ids[-1]])
     assert one.token_ids == ids[: ids.index(ids[-1]) + 1] and one.stop is StopReason.STOP
     one = sampled(served, prompt, 3, **GREEDY)
     assert one.token_ids == ids[:3] and one.stop is StopReason.LENGTH
-
-
-def test_siblings_find_the_prefix_of_the_first_in_the_cache(served):
-    prefix = prompts(6)[2]
-    cached = [sampled(served, [*prefix, 7 + i], 2, **SAMPLED).cached_tokens for i in range(3)]
-    assert cached == [0, len(prefix), len(prefix)]
 
 
 def test_the_weight_version_and_the_weights_follow_an_update(served, folders, policies):
@@ -143,24 +109,21 @@ def test_the_weight_version_and_the_weights_follow_an_update(served, folders, po
     async def main():
         before = await ask(served, prompt, **GREEDY)
         try:
-            await order(served, "/update_weights_from_disk", model_path=str(folders[1]), weight_version="7",
-                        flush_cache=True)
+            await update(served, folders[1], "7")
             after = await ask(served, prompt, **GREEDY)
             long = asyncio.create_task(ask(served, prompt, 400, **SAMPLED))
             while await in_flight(served) == 0:
                 await asyncio.sleep(0.01)
             await order(served, "/pause_generation", mode="retract")
-            await order(served, "/update_weights_from_disk", model_path=str(folders[1]), weight_version="8",
-                        flush_cache=False)
+            await update(served, folders[1], "8", flush_cache=False)
             await order(served, "/continue_generation")
             return before, after, await long
         finally:
-            await order(served, "/update_weights_from_disk", model_path=str(folders[0]), weight_version="default",
-                        flush_cache=True)
+            await update(served, folders[0], "default")
 
     before, after, spanning = asyncio.run(main())
-    assert before.token_ids == best(policies[0], prompt, 24) and before.weight_version == "default"
-    assert after.token_ids == best(policies[1], prompt, 24) != before.token_ids and after.weight_version == "7"
+    assert before.token_ids == greedy(policies[0], prompt, 24) and before.weight_version == "default"
+    assert after.token_ids == greedy(policies[1], prompt, 24) != before.token_ids and after.weight_version == "7"
     assert spanning.weight_version == "7+8"
 
 
@@ -198,7 +161,7 @@ def test_trajectories_are_sampled_as_the_policy_would_and_end_with_an_abort_orde
         assert [t.kind for t in turns] == ["memory"] * (len(turns) - 1) + ["final"] and len(turns) > 2
         assert sample.weight_versions == ["default"]
         for turn in turns:
-            assert gap(policies[0], turn.prompt_ids, turn.response_ids, turn.log_probs) < 1e-4
+            assert log_prob_gap(policies[0], turn.prompt_ids, turn.response_ids, turn.log_probs) < 1e-4
     # Instructions, question and first section are the same; the cached token count leaves only what follows them.
     assert all(Record.of(sample).turns[0].cached_tokens > 300 for sample in done[1:])
     assert aborted.status is Sample.Status.ABORTED and left == 0

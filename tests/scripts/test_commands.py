@@ -1,17 +1,18 @@
-"""One entry for every command: its help, what is imported when, the environment of a process, and how errors end."""
+"""One entry for every command: its help, what is imported when, the environment of a process; and how it installs."""
 
 import os
 import re
-import signal
+import shutil
 import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mem_agent import __main__ as entry
-from mem_agent.system.process_environment import settle_process
+from mem_agent.system import cli
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +20,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def run(monkeypatch):
     """A command as its own process would run it, without lasting effects; gives its exit code."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     monkeypatch.setattr(sys, "argv", ["mem-agent"])
     monkeypatch.setattr(entry, "settle_process", lambda: None)
 
@@ -29,13 +29,11 @@ def run(monkeypatch):
         except SystemExit as end:
             return end.code
 
-    yield run_command
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    return run_command
 
 
-def python(*arguments, env=None, **options):
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env, **options)
+def python(*arguments, **options):
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, **options)
 
 
 @pytest.mark.filterwarnings("ignore:'mem_agent:RuntimeWarning")  # other tests have imported it
@@ -45,19 +43,9 @@ def test_every_command_has_a_help_of_its_own(run, capsys, name):
     assert capsys.readouterr().out.startswith(f"usage: mem-agent {name} [-h]")
 
 
-WRONG = [
-    ([], 2, "usage: mem-agent COMMAND"),
-    (["tain"], 2, "error: unknown command 'tain'"),
-    (["--table"], 2, "error: unknown command '--table'"),
-]
-
-
-@pytest.mark.parametrize("argv,code,message", WRONG)
-def test_without_a_command_it_says_which_there_are(run, capsys, argv, code, message):
-    assert run(*argv) == code
-    printed = capsys.readouterr()
-    assert printed.err.startswith(message) and not printed.out
-    assert not argv or printed.err.count("\n") == 1
+def test_without_a_command_it_says_which_there_are(run, capsys):
+    assert run() == 2 and capsys.readouterr().err.startswith("usage: mem-agent COMMAND")
+    assert run("tain") == 2 and capsys.readouterr().err.startswith("error: unknown command 'tain'")
 
 
 def test_the_list_of_commands_imports_none_of_them():
@@ -84,45 +72,53 @@ def test_it_runs_as_a_module_and_as_a_folder(tmp_path, command):
 # --- the process ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("told,share", [("", 1), ("2", 2), ("999", 999), ("0", 1), ("x", 1)])
-def test_threads_share_the_cores_and_wait_passively(monkeypatch, told, share):
-    monkeypatch.setattr(os, "environ", {"TRAIN_PROCS": told, "GOMP_SPINCOUNT": "7"})
+@pytest.mark.parametrize("name,share", [("", 1), ("OMP_WAIT_POLICY", 2), ("OMP_NUM_THREADS", None)])
+def test_threads_share_the_cores_and_wait_passively_unless_the_user_says_otherwise(monkeypatch, name, share):
+    monkeypatch.setattr(os, "environ", {name: "7"})
+    monkeypatch.setattr(cli, "_settled", set())
     with warnings.catch_warnings(record=True) as chatter:
-        settle_process()
+        cli.settle_process()
         warnings.warn("chatter", stacklevel=1)
-    assert os.environ["OMP_NUM_THREADS"] == str(max(1, len(os.sched_getaffinity(0)) // share)) and not chatter
-    assert (os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"]) == ("passive", "7")
+    cli.share_cores(share or 2)
+    threads = str(max(1, len(os.sched_getaffinity(0)) // share)) if share else "7"
+    assert os.environ["OMP_NUM_THREADS"] == threads and not chatter
+    assert os.environ["OMP_WAIT_POLICY"] == ("7" if name == "OMP_WAIT_POLICY" else "passive")
 
 
-# --- what is nearly a setting ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("name", "meant"), [
-    ("ROLLOUT_BATCH_SZE", ["ROLLOUT_BATCH_SIZE"]), ("MEM_CHUNK_TOKEN", ["MEM_CHUNK_TOKENS"]),
-    ("NUM_ROLLOUTS", ["NUM_ROLLOUT"]), ("KL_COEFF", ["KL_COEF"]), ("LR", []), ("HF_TOKEN", []), ("MODEL_PATH", []),
-    ("MASTER_PORT", []), ("API_KEY", []), ("LENGTHS", []),
-])
-def test_a_letter_too_few_too_many_or_another_is_told(name, meant):
-    assert [near for _, near in entry.near_misses([name])] == meant
-
-
-def test_a_command_says_so_and_goes_on(run, monkeypatch, capsys):
-    monkeypatch.setattr(os, "environ", {"EVAL_SAMPLE": "3"})
-    monkeypatch.setattr(entry.runpy, "run_module", lambda name, **_: None)
+def test_what_is_nearly_a_setting_is_told_and_the_command_goes_on(run, monkeypatch, capsys):
+    near = {"ROLLOUT_BATCH_SZE": "ROLLOUT_BATCH_SIZE", "MEM_CHUNK_TOKEN": "MEM_CHUNK_TOKENS", "KL_COEFF": "KL_COEF"}
+    others = ("HF_TOKEN", "MODEL_PATH", "MASTER_PORT", "LENGTHS")
+    monkeypatch.setattr(os, "environ", dict.fromkeys([*near, *others], "3"))
+    monkeypatch.setattr(entry.importlib, "import_module", lambda name: SimpleNamespace(main=lambda arguments: 0))
     assert run("eval", "--help") == 0
-    said = capsys.readouterr().err
-    assert said.startswith("warning: EVAL_SAMPLE ") and "EVAL_SAMPLES" in said
+    told = [re.search(r"warning: (\S+) .* (\S+)\?$", line).groups() for line in capsys.readouterr().err.splitlines()]
+    assert dict(told) == near
 
 
-# --- errors ---------------------------------------------------------------------------------------------------------
+def test_a_command_without_its_extra_is_one_line(run, monkeypatch, capsys):
+    def missing(name):
+        raise ModuleNotFoundError("no", name="matplotlib.pyplot")
+
+    monkeypatch.setattr(entry.importlib, "import_module", missing)
+    assert run("report", "--help") == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("error: ") and "matplotlib: pip install 'mem-agent[all]'" in said
 
 
-def test_an_interrupt_while_a_command_is_imported_is_one_line():
-    """The handler is set because a shell's background jobs, CI among them, inherit SIGINT as ignored."""
-    code = (
-        "import runpy, signal, sys\nfrom mem_agent.__main__ import main\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "runpy.run_module = lambda *_, **__: signal.raise_signal(signal.SIGINT)\nsys.exit(main(['convert', '--help']))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (130, "interrupted; nothing was begun\n")
+# --- as it is installed ----------------------------------------------------------------------------------------------
+
+
+def test_it_installs_from_a_folder_of_any_name(tmp_path):
+    skipped = shutil.ignore_patterns(".*", "tests", "docs", "runs", "build", "*.egg-info", "__pycache__")
+    copy = shutil.copytree(ROOT, tmp_path / "some pack", ignore=skipped)
+    target = tmp_path / "target"
+    options = ["--no-deps", "--no-build-isolation", "--no-compile", "--target", target]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, copy], check=True, capture_output=True)
+    code = "import mem_agent, sys; from mem_agent.__main__ import main; print(mem_agent.__file__); main(['config'])"
+    done = subprocess.run([sys.executable, "-P", "-c", code], env=os.environ | {"PYTHONPATH": str(target)},
+                          capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.startswith(f"{target}/mem_agent/__init__.py\n"), done.stderr
+    assert "MEM_CHUNK_TOKENS" in done.stdout
+    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
+    assert rooms == {path.parent.name for path in target.glob("mem_agent/*/__init__.py")}
+    assert (target / "mem_agent" / "recipes" / "pocket.env").is_file()

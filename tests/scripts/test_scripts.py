@@ -5,10 +5,10 @@ A script is run where it does something itself; what Python does then is called 
 
 import json
 import os
-import shlex
 import shutil
+import signal
+import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,11 +17,11 @@ from safetensors.torch import load_file
 
 from mem_agent.checkpoints import convert
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
-from mem_agent.tests.helpers.fake_host import settings
+from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
+from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
 ROOT = Path(__file__).parents[2]
-PYTHON = sys.executable
 VARIABLES = ("AVERAGE", "OUTPUT", "FORCE", "HOST", "HOST_ROOT", "PYTHON", "HF_CKPT", "TRAIN_DATA", "SAVE_PATH",
              "DATA_ROOT", "MODEL_PATH", "SINGLE_ITER", "RECIPE", "SEED", "LENGTHS", "QUESTIONS", "CLOSED_BOOK",
              "EVAL_DATASET", "EVAL_REVISION", "EVAL", "CONVERT", "POCKET_DATA")
@@ -38,43 +38,32 @@ def script(name, *arguments, **env):
 START = str(ROOT / "pocket" / "start")
 POCKET = str(ROOT / "recipes" / "pocket.env")
 OWN = {"HF_CKPT": "/m", "TRAIN_DATA": "/t.jsonl"}
-ITER = {"CONVERT": "1", "SAVE_PATH": "/run", "HF_CKPT": "/m", "SINGLE_ITER": "iter_0000001"}
+FILES = {"DATA_ROOT": "/d", "LENGTHS": "50 200"}
+RUN = {"SAVE_PATH": "/run", "HF_CKPT": "/m"}
+ITER = RUN | {"CONVERT": "1", "SINGLE_ITER": "iter_0000001"}
 
 
 @pytest.mark.parametrize("name,env,commands", [
     ("run-train.sh", {}, ["train --convert --evaluate"]),
     ("run-train.sh", OWN | {"EVAL": "0", "PUSH_TO_HUB": "a/b", "PRIVATE": "1"},
      ["train --convert --push-to-hub a/b --private"]),
-    ("run-train.sh", {"EVAL": "0", "CONVERT": "0", "RECIPE": POCKET}, ["train"]),
+    ("prepare-eval-data.sh --download", FILES | {"EVAL_REVISION": "v1"},
+     ["download --dataset BytedTsinghua-SIA/hotpotqa --output /d --lengths 50\\ 200 --revision v1"]),
+    ("prepare-eval-data.sh --synthesize /a.json /c.json", FILES | {"QUESTIONS": "8", "SEED": "7"},
+     ["synthesize --raw /a.json /c.json --lengths 50\\ 200 --output /d --questions 8 --seed 7"]),
     ("run-eval.sh", {"MODEL_PATH": "/a/model"}, ["eval --model /a/model --output results/model"]),
     ("run-eval.sh", ITER | {"RESULTS": "/r", "SAVE_FILE": "name", "FORCE": "1"},
      ["convert --input /run --hf /m --iteration iter_0000001 --output /run/hf/iter_0000001 --force",
       "eval --model /run/hf/iter_0000001 --output /r/name"]),
+    ("convert-to-hf.sh", RUN | {"SINGLE_ITER": "all", "FORCE": "1", "PUSH_TO_HUB": "me/it", "PRIVATE": "1"},
+     ["convert --input /run --hf /m --all --force --push-to-hub me/it --private"]),
+    ("convert-to-hf.sh", RUN | {"AVERAGE": "30 iter_0000020", "OUTPUT": "/a b"},
+     ["convert --input /run --hf /m --average 30 iter_0000020 --output /a\\ b"]),
 ])
 def test_a_dry_run_prints_the_commands(name, env, commands):
-    done = script(name, DRY_RUN="1", **env)
+    done = script(*name.split(), DRY_RUN="1", **env)
     found = [line.partition(" -m mem_agent ")[2].strip() for line in done.stdout.splitlines()]
     assert list(filter(None, found)) == commands, done.stderr
-
-
-def test_a_dry_run_of_a_host_shows_its_job_and_the_conversion_and_does_not_need_ray(tmp_path):
-    (tmp_path / "own" / "ray").mkdir(parents=True)
-    (tmp_path / "own" / "ray" / "__init__.py").write_text("raise ImportError('a dry run waits for this')")
-    path = f"{tmp_path}/own:{os.environ['PYTHONPATH']}"
-    done = script("run-train.sh", **settings(tmp_path, TORCH_DIST="/d"), PYTHON=PYTHON, DRY_RUN="1", PYTHONPATH=path)
-    assert f"{tmp_path}/slime/train.py" in done.stdout and "mem_agent.checkpoints.convert" in done.stdout, done.stderr
-    assert "waits for this" not in done.stderr and "Traceback" not in done.stderr
-
-
-def test_a_rehearsal_takes_the_options_of_its_command(tmp_path):
-    hosts = tmp_path / "hosts" / "bin"
-    hosts.mkdir(parents=True)
-    (hosts / "python").write_text('#!/bin/sh\necho "$*"\n')
-    (hosts / "python").chmod(0o755)
-    own = {"HOSTS_VENV": str(hosts.parent), "SGLANG_PYTHON": PYTHON} | {
-        name: value for name, value in settings(tmp_path).items() if name in ("HOST_ROOT", "MEGATRON_ROOT")}
-    done = script("run-train.sh", "--ranks", "1", REHEARSE="1", HOST="slime", HF_CKPT="/m", DRY_RUN="1", **own)
-    assert done.stdout == f"{ROOT} rehearse --dry-run --ranks 1\n", done.stderr
 
 
 # --- wrong use ------------------------------------------------------------------------------------------------------
@@ -82,18 +71,12 @@ def test_a_rehearsal_takes_the_options_of_its_command(tmp_path):
 
 @pytest.mark.parametrize("name,env,named", [
     ("run-train.sh", {"HOST": "verl"}, "HOST="),
-    ("run-train.sh", {"HOST": "slime", "HOST_ROOT": "/etc", "PYTHON": PYTHON, "CONVERT": "0"}, "HOST_ROOT="),
-    ("run-train.sh", {"REHEARSE": "1"}, "HOST"),
     ("run-train.sh", {"RECIPE": "/no/recipe.env"}, "RECIPE="),
-    ("run-eval.sh", {"MODEL_PATH": START, "RECIPE": "/no/recipe.env"}, "RECIPE="),
     ("run-eval.sh", {}, "MODEL_PATH"),
-    ("run-eval.sh", {"CONVERT": "1"}, "SAVE_PATH"),
-    ("run-eval.sh", ITER | {"HF_CKPT": ""}, "HF_CKPT"),
     ("run-eval.sh", {"MODEL_PATH": START, "DATA_ROOT": "/tmp/none", "RECIPE": POCKET, "LENGTH": "7"},
      "/tmp/none/eval_7.json"),
     ("convert-to-hf.sh", {}, "SAVE_PATH"),
-    ("convert-to-hf.sh", {"SAVE_PATH": "/tmp", "HF_CKPT": START, "SINGLE_ITER": "all", "AVERAGE": "1 2"}, "AVERAGE"),
-    ("prepare-eval-data.sh", {}, "DATA_ROOT"),
+
     ("prepare-eval-data.sh", {"DATA_ROOT": "/tmp/none", "LENGTHS": "50"}, "1 of the files are missing"),
 ])
 def test_wrong_use_is_one_line_that_names_the_setting(name, env, named):
@@ -103,86 +86,69 @@ def test_wrong_use_is_one_line_that_names_the_setting(name, env, named):
     assert errors[0].startswith("error: ") and named in errors[0]
 
 
-# --- prepare-eval-data.sh -------------------------------------------------------------------------------------------
-
-
-def test_evaluation_data_is_fetched_or_made(tmp_path):
-    where = {"DATA_ROOT": f"{tmp_path}/x y", "LENGTHS": "50 200", "DRY_RUN": "1"}
-    done = script("prepare-eval-data.sh", "--download", **where, EVAL_REVISION="v1")
-    assert "-m mem_agent download --dataset BytedTsinghua-SIA/hotpotqa --output" in done.stdout
-    assert done.stdout.rstrip().endswith("x\\ y --lengths 50\\ 200 --revision v1")
-    done = script("prepare-eval-data.sh", "--synthesize", "/a b.json", "/c.json", **where, QUESTIONS="8", SEED="7")
-    assert "-m mem_agent synthesize --raw /a\\ b.json /c.json --lengths 50\\ 200" in done.stdout
-    assert done.stdout.rstrip().endswith("--questions 8 --seed 7")
-    options = ("--published-questions", "/e.json", "--distant-evidence")
-    done = script("prepare-eval-data.sh", "--synthesize", "/a.json", *options, **where)
-    assert "--raw /a.json --published-questions /e.json --distant-evidence --lengths" in done.stdout
-    assert "--questions 128" not in done.stdout
-
-
-def test_evaluation_data_is_made_and_said_to_be_there(tmp_path):
-    paragraphs = [[f"Title {n}", [f"Text {n}."]] for n in range(60)]
-    row = {"_id": "5a", "question": "Who?", "answer": "yes", "supporting_facts": [["Title 0", 0]]}
-    (tmp_path / "raw.json").write_text(json.dumps([row | {"context": paragraphs}]))
-    made = {"DATA_ROOT": str(tmp_path), "LENGTHS": "50", "QUESTIONS": "1"}
-    done = script("prepare-eval-data.sh", "--synthesize", str(tmp_path / "raw.json"), **made)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "eval_50.json").read_text())[0]["num_docs"] == 50
-    done = script("prepare-eval-data.sh", **made)
-    assert done.returncode == 0 and f"there:   {tmp_path}/eval_50.json" in done.stderr
-
-
 # --- convert-to-hf.sh -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("env,options", [
-    ({}, []),
-    ({"SINGLE_ITER": "100"}, ["--iteration", "100"]),
-    ({"SINGLE_ITER": "all", "FORCE": "1"}, ["--all", "--force"]),
-    ({"AVERAGE": "30 iter_0000020", "OUTPUT": "/a b"}, ["--average", "30", "iter_0000020", "--output", "/a b"]),
-    ({"PUSH_TO_HUB": "me/it", "PRIVATE": "1"}, ["--push-to-hub", "me/it", "--private"]),
-])
-def test_variables_become_options(env, options):
-    done = script("convert-to-hf.sh", SAVE_PATH="/run", HF_CKPT="/m", DRY_RUN="1", **env)
-    command = shlex.split(done.stdout)
-    assert command[command.index("convert") + 1:] == ["--input", "/run", "--hf", "/m", *options], done.stderr
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A folder with three checkpoints, the last of them torn, of a model; none is converted."""
-    folder = tmp_path_factory.mktemp("run")
-    make_tiny_model(folder / "model", tied=True)
-    write_release(folder / "model", folder / "start")
+def test_the_newest_is_converted_and_kept_and_a_torn_one_does_not_lose_the_others(tmp_path, capsys):
+    """Of three checkpoints the last is torn."""
+    model, made = tmp_path / "model", tmp_path / "hf" / "iter_0000030" / "model.safetensors"
+    make_tiny_model(model, tied=True)
+    write_release(model, tmp_path / "start")
     for iteration in (20, 30, 100):
-        shutil.copytree(folder / "start" / "release", folder / f"iter_{iteration:07d}")
-    (folder / "iter_0000100" / ".metadata").write_bytes(b"")
-    (folder / "latest_checkpointed_iteration.txt").write_text("30\n")
-    return folder
+        shutil.copytree(tmp_path / "start" / "release", tmp_path / f"iter_{iteration:07d}")
+    (tmp_path / "iter_0000100" / ".metadata").write_bytes(b"")
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("30\n")
 
+    def converted(*options):
+        """The exit code and the errors."""
+        capsys.readouterr()
+        code = convert.main(["--input", str(tmp_path), "--hf", str(model), *options])
+        return code, [line for line in capsys.readouterr().err.splitlines() if not line.startswith("== ")]
 
-def converted(run, *options):
-    return convert.main(["--input", str(run), "--hf", str(run / "model"), *options])
-
-
-@pytest.mark.parametrize("options,named", [
-    (["--average", "20"], "AVERAGE"), (["--average", "20", "iter_0000020"], "AVERAGE"),
-    (["--average", "20", "40"], "40"), (["--iteration", "99"], "99"), (["--all", "--output", "/o"], "OUTPUT"),
-])
-def test_what_cannot_be_converted_is_one_line_and_nothing_is_written(trained, capsys, options, named):
-    assert converted(trained, *options) == 1
-    error = capsys.readouterr().err
-    assert named.lower() in error.lower() and error.count("\n") == 1 and not (trained / "hf").exists()
-
-
-def test_the_newest_is_converted_and_kept_and_a_torn_one_does_not_lose_the_others(trained, capsys):
-    assert converted(trained) == 0
-    made = (trained / "hf" / "iter_0000030" / "model.safetensors").stat().st_mtime_ns
-    assert converted(trained, "--all") == 1
-    errors = capsys.readouterr().err.splitlines()
-    assert all("iter_0000100" in line for line in errors if not line.startswith("== "))
-    assert (trained / "hf" / "iter_0000030" / "model.safetensors").stat().st_mtime_ns == made
-    assert converted(trained, "--average", "20", "30") == 0
-    weights = [load_file(folder / "model.safetensors") for folder in
-               (trained / "model", trained / "hf" / "average_20_30")]
+    code, (error,) = converted("--iteration", "99")
+    assert code == 1 and "99" in error and not made.parents[1].exists()
+    assert converted()[0] == 0
+    written = made.stat().st_mtime_ns
+    code, errors = converted("--all")
+    assert code == 1 and all("iter_0000100" in line for line in errors) and made.stat().st_mtime_ns == written
+    assert converted("--average", "20", "30")[0] == 0
+    weights = [load_file(folder / "model.safetensors") for folder in (model, tmp_path / "hf" / "average_20_30")]
     assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
+
+
+# --- run-eval.sh on a server: not with the recipe of this machine ---------------------------------------------------
+
+ASK = ["bash", str(ROOT / "run-eval.sh")]
+
+
+@pytest.fixture
+def asking(tmp_path):
+    """``asking(port)``: the environment of an evaluation of one question."""
+    (tmp_path / "eval_1.json").write_text(json.dumps([{"context": "c", "input": "q", "answers": ["a"]}]))
+    clean = {name: value for name, value in os.environ.items() if name != "RECIPE"}
+    return lambda port: clean | {
+        "BASE_URL": f"http://127.0.0.1:{port}", "MODEL_PATH": START, "LENGTH": "1",
+        "DATA_ROOT": str(tmp_path), "RESULTS": str(tmp_path), "SAVE_FILE": "out",
+    }
+
+
+def test_a_signal_ends_the_evaluation_in_order(asking):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(HANGS_AFTER_S)
+        env = asking(silent.getsockname()[1]) | {"RECIPE": POCKET}
+        script = subprocess.Popen(ASK, env=env, stderr=subprocess.PIPE, text=True)
+        silent.accept()
+        script.send_signal(signal.SIGTERM)
+        _, said = script.communicate(timeout=HANGS_AFTER_S)
+    assert script.returncode == 130 and said.splitlines()[-1].startswith("interrupted; ")
+
+
+def test_a_running_server_is_not_asked_with_the_recipe_of_this_machine(asking, tmp_path):
+    """recipes/cpu.env, the default for what a machine without a GPU serves by itself, has answers of 64 tokens."""
+    router = FakeRouter(default=[5], models=({"id": "served"},))
+    with running_beside(router):
+        env = asking(router.port) | {"MEM_CHUNK_TOKENS": "32", "MEM_MAX_MEMORY": "8"}
+        done = subprocess.run(ASK, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
+    assert settings["mem_max_final"] == 256 and settings["mem_max_question"] == 1024

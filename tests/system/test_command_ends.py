@@ -7,12 +7,12 @@ import textwrap
 import pytest
 
 COMMAND = """
-    import asyncio, os, signal, sys
-    from mem_agent.system.errors import ConfigError
-    from mem_agent.system.files import write_atomically
-    from mem_agent.system.concurrency import gather_or_cancel
-    from mem_agent.system.cli import one_line_errors, run_stoppable, stop_if_asked, stop_on_signals
+    import asyncio, os, resource, signal, sys
     from pathlib import Path
+    from mem_agent.system.cli import one_line_errors, run_stoppable, stop_on_signals
+    from mem_agent.system.concurrency import gather_or_cancel
+    from mem_agent.system.errors import ConfigError
+    from mem_agent.system.files import append_whole, write_atomically
 
     @one_line_errors("the same command goes on")
     def main():
@@ -33,7 +33,6 @@ def run(body: str, *, stdout=subprocess.PIPE) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize(("body", "code", "named"), [
     ("raise ConfigError('LR=-1: allowed: above 0')", 1, "LR=-1"),
     ("open('/nowhere/a')", 1, "/nowhere/a"),
-    ("raise PermissionError(13, 'Permission denied', 'runs/mine')", 1, "runs/mine"),
     ("raise KeyboardInterrupt", 130, "the same command goes on"),
 ])
 def test_what_the_user_can_mend_is_one_line(body, code, named):
@@ -41,25 +40,25 @@ def test_what_the_user_can_mend_is_one_line(body, code, named):
     assert done.returncode == code and named in done.stderr and done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("body", [
-    "raise TimeoutError", "raise OSError('of a library')", "raise FileNotFoundError('without a path')", "1 / 0",
-    "raise ConnectionResetError(104, 'reset by peer')",
-])
+@pytest.mark.parametrize("body", ["raise OSError('of a library')", "raise FileNotFoundError('no path')", "1 / 0"])
 def test_what_nobody_expected_keeps_its_traceback(body):
     done = run(body)
     assert done.returncode == 1 and done.stderr.startswith("Traceback") and "in main" in done.stderr
 
 
-def test_a_full_disk_is_one_line_with_the_file(tmp_path):
-    body = f"""
-        import resource
+@pytest.mark.parametrize(("writes", "left"), [
+    (["write_atomically(path, bytes(5000))"], []),
+    (["append_whole(path.open('ab', buffering=0), bytes(998))"] * 2, [998]),
+])
+def test_a_full_disk_is_one_line_with_the_file_and_no_half_of_a_write(tmp_path, writes, left):
+    done = run(f"""
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-        write_atomically(Path({str(tmp_path / 'weights')!r}), bytes(5000))
-    """
-    done = run(body)
-    assert done.returncode == 1 and str(tmp_path / "weights") in done.stderr and done.stderr.count("\n") == 1
-    assert not list(tmp_path.iterdir())
+        path = Path({str(tmp_path / 'rows')!r})
+        {'; '.join(writes)}
+    """)
+    assert done.returncode == 1 and str(tmp_path / "rows") in done.stderr and done.stderr.count("\n") == 1
+    assert [file.stat().st_size for file in tmp_path.iterdir()] == left
 
 
 def test_a_reader_that_leaves_is_no_error():
@@ -74,11 +73,11 @@ def test_a_signal_among_many_tasks_is_one_line_after_their_clean_up(name):
     done = run(f"""
         async def work(number):
             try:
-                for step in range(1000):
-                    if (number, step) == (3, 5):
-                        os.kill(os.getpid(), signal.{name})
-                        os.kill(os.getpid(), signal.{name})
-                    await asyncio.sleep(0.001)
+                await asyncio.sleep(0.01 * number)
+                if number == 3:
+                    os.kill(os.getpid(), signal.{name})
+                    os.kill(os.getpid(), signal.{name})
+                await asyncio.sleep(100)
             finally:
                 await asyncio.sleep(0)
                 print('left', number, flush=True)
@@ -87,17 +86,3 @@ def test_a_signal_among_many_tasks_is_one_line_after_their_clean_up(name):
     """)
     assert (done.returncode, done.stderr) == (130, "interrupted; the same command goes on\n")
     assert sorted(done.stdout.splitlines()) == [f"left {number}" for number in range(8)]
-
-
-def test_a_signal_that_a_library_swallows_stops_the_next_step():
-    done = run("""
-        class Dying:
-            def __del__(self):
-                os.kill(os.getpid(), signal.SIGTERM)
-                sum(range(1000))
-        Dying()
-        print('went on', flush=True)
-        stop_if_asked()
-        print('not reached')
-    """)
-    assert done.returncode == 130 and done.stdout == "went on\n"

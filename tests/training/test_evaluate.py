@@ -3,36 +3,16 @@
 import asyncio
 import json
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 
 from mem_agent import eval_ruler_hqa
-from mem_agent.checkpoints import convert
-from mem_agent.config import Config
-from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
-from mem_agent.training import evaluate, train
+from mem_agent.tests.helpers.fake_router import running_beside
+from mem_agent.tests.training.test_rollouts import POCKET, FakeFleet, pocket_config
+from mem_agent.training import evaluate
 from mem_agent.training.evaluate import evaluate_alone, evaluate_between, evaluate_model
 
-POCKET = Path(__file__).parents[2] / "pocket"
-READS = {"engine_max_len": 256, "mem_chunk_tokens": 32, "mem_max_memory": 8, "mem_max_final": 12,
-         "mem_max_question": 16, "mem_prompts": str(POCKET / "prompts.yaml"), "hf_ckpt": str(POCKET / "start")}
 ROW = {"prompt": "what?", "label": "silver", "metadata": {"context": "metal silver", "ground_truth": ["silver"]}}
-
-
-class Fleet:
-    """Engines that are a router's; it counts how often their caches were dropped."""
-
-    def __init__(self, router, dead=0):
-        self.url, self.dead = f"http://127.0.0.1:{router.port}", dead
-        self.emptied, self.restarts, self.looks = 0, 0, 0
-
-    async def ensure_alive(self, hung_after_s):
-        self.looks += 1
-        self.restarts, self.dead = self.restarts + self.dead, 0
-
-    async def start_over(self):
-        self.emptied += 1
 
 
 @pytest.fixture
@@ -40,67 +20,49 @@ def config(tmp_path):
     """Of a run that evaluates; its environment names somebody else's server."""
     (tmp_path / "eval_1.json").write_text(json.dumps([{"context": "c", "input": "q", "answers": ["a"]}]))
     (tmp_path / "dev.jsonl").write_text(f"{json.dumps(ROW)}\n" * 3)
-    values = READS | {"save_path": str(tmp_path / "run"), "data_root": str(tmp_path), "length": "1",
-                      "eval_interval": 2, "base_url": "http://127.0.0.1:1"}
-    return Config(**values)
+    return pocket_config(tmp_path, data_root=str(tmp_path), length="1", eval_interval=2, base_url="http://127.0.0.1:1")
 
 
 @pytest.fixture
-def router():
-    router = FakeRouter(default=[5])
-    with running_beside(router):
-        yield router
+def fleet():
+    fleet = FakeFleet(repairs=())
+    with running_beside(fleet.router):
+        yield fleet
 
 
-def turns(router):
-    """Requests except those by which the client gets to know a server."""
-    return sum("seed" in request["sampling_params"] for request in router.requests)
+def turns(fleet):
+    """Sampling parameters of all requests except those by which the client gets to know a server."""
+    found = [request["sampling_params"] for request in fleet.router.requests]
+    return [each for each in found if "seed" in each]
 
 
-def test_a_model_is_evaluated_once_and_what_is_complete_is_not_asked_again(config, router, monkeypatch, capsys):
+def test_a_model_is_evaluated_once_and_what_is_complete_is_not_asked_again(config, fleet, monkeypatch, capsys):
     monkeypatch.setattr(eval_ruler_hqa, "LOOK_EVERY_S", 0.01)
-    fleet, router.delay = Fleet(router), 0.2
+    fleet.router.delay = 0.2
     for _ in range(2):
         asyncio.run(evaluate_model(config, fleet, "before", POCKET / "start"))
-        assert "| before | 1 | 1 | 0 | 0 |" in capsys.readouterr().out and turns(router) == 2 and fleet.looks > 1
+        assert "| before | 1 | 1 | 0 | 0 |" in capsys.readouterr().out
+        assert len(turns(fleet)) == 2 and len(fleet.calls) > 1
     started = []
     monkeypatch.setattr(evaluate, "Fleet", lambda config, model: started.append(model) or nullcontext(fleet))
     asyncio.run(evaluate_alone(config, {"before": POCKET / "start", "after": POCKET / "start"}))
-    assert len(started) == 1 and turns(router) == 4
+    assert len(started) == 1 and len(turns(fleet)) == 4
 
 
-def test_questions_between_rollouts_are_scored_and_a_failure_does_not_end_the_run(config, router, tmp_path, caplog):
-    fleet = Fleet(router)
+def test_questions_between_rollouts_are_scored_and_a_failure_does_not_end_the_run(config, fleet, tmp_path, caplog):
     for weights in ("a", "a", "b"):  # what a killed run left is not asked again, and of other weights removed
         metrics = asyncio.run(evaluate_between(config, fleet, 1, weights))
     assert metrics["eval/1/sub_em"] == 0.0 and metrics["eval/1/questions"] == 1.0 and metrics["eval/1/turns"] == 2.0
-    assert turns(router) == 4 and fleet.emptied == 3
+    assert len(turns(fleet)) == 4 and fleet.calls.count("start over") == 3
     (tmp_path / "eval_1.json").unlink()
     assert asyncio.run(evaluate_between(config, fleet, 3, "c"))["eval_failed"] == 1.0 and "eval_1.json" in caplog.text
 
 
-def test_rows_of_a_file_are_asked_through_the_hooks_and_again_where_an_engine_died(config, router, tmp_path):
+def test_rows_of_a_file_are_asked_through_the_hooks_and_again_where_an_engine_died(config, fleet, tmp_path):
     config = config.replace(eval_data=str(tmp_path / "dev.jsonl"), eval_samples=2, eval_temperature=0.5)
-    router.script = [503]
-    fleet = Fleet(router, dead=1)
+    fleet.router.script, fleet.repairs = [503], [1]
     metrics = asyncio.run(evaluate_between(config, fleet, 3, "a"))
     assert metrics["eval/dev/reward"] == metrics["eval/dev/accuracy"] == metrics["eval/dev/failed"] == 0.0
-    assert metrics["eval/dev/trajectories"] == 6.0
-    assert fleet.emptied == 2
-    sampling = [request["sampling_params"] for request in router.requests]
-    assert {each["temperature"] for each in sampling} == {0.5} and len({each["seed"] for each in sampling}) == 12
-
-
-def test_a_run_that_had_ended_before_is_converted_and_evaluated_on_engines_of_its_own(config, tmp_path, monkeypatch):
-    asked = []
-
-    async def alone(config, models):
-        asked.extend(models)
-
-    (tmp_path / "run" / "iter_0000001").mkdir(parents=True)
-    monkeypatch.setattr(train, "evaluate_alone", alone)
-    monkeypatch.setattr(train, "tables", lambda results: "")
-    monkeypatch.setattr(train, "add_evaluation", lambda model, results: None)
-    monkeypatch.setattr(convert, "convert", lambda *_, **__: None)
-    model = train.train(config.replace(num_rollout=2), evaluate=True)
-    assert asked == ["before", "after-iter_0000001"] and model == tmp_path / "run" / "hf" / "iter_0000001"
+    assert metrics["eval/dev/trajectories"] == 6.0 and fleet.calls.count("start over") == 2
+    assert {each["temperature"] for each in turns(fleet)} == {0.5}
+    assert len({each["seed"] for each in turns(fleet)}) == 12

@@ -1,62 +1,43 @@
 """The loss by hand and against a plain reading of its definition, whatever way a step is cut."""
 
 import math
-import random
 
 import pytest
 import torch
 
 from mem_agent.config import Config
-from mem_agent.training.loss import policy_loss, policy_metrics, row_weights, sft_loss, sft_metrics
+from mem_agent.tests.helpers.trainer_steps import make_rows
+from mem_agent.training.loss import policy_loss, policy_metrics, row_weights
 from mem_agent.training.rows import TrainRow
 from mem_agent.training.tries import rank_micro_batches
 
 TRAJECTORY, TOKEN = Config(loss_agg="trajectory", kl_coef=0.1), Config(loss_agg="token", kl_coef=0.1)
 
 
-def a_step(seed: int = 0, trajectories: int = 5) -> list[TrainRow]:
-    """Trajectories of one to four turns; the last one fully masked, as a failed one is."""
-    rng = random.Random(seed)
-    rows = []
-    for rollout_id in range(trajectories):
-        turns = [rng.randint(1, 6) for _ in range(rng.randint(1, 4))]
-        masks = [[int(rng.random() < 0.8) for _ in range(length)] for length in turns]
-        if rollout_id == trajectories - 1:
-            masks = [[0] * len(mask) for mask in masks]
-        total = sum(map(sum, masks))
-        advantage = rng.gauss(0, 1)
-        for mask in masks:
-            log_probs = [-rng.random() for _ in mask]
-            rows.append(TrainRow([1, *mask], len(mask), mask, log_probs, advantage, rollout_id, total))
-    return rows
+def noise(rows: list[TrainRow], seed: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [-torch.rand(row.response_length, generator=generator) for row in rows]
 
 
-def noise(rows: list[TrainRow], seed: int) -> list[list[float]]:
-    rng = random.Random(seed)
-    return [[-rng.random() for _ in range(row.response_length)] for row in rows]
-
-
-def golden(rows, new, old, ref, config) -> float:
-    """The definition, one token at a time."""
-    per_trajectory: dict[int, list[float]] = {}
+def golden(rows, new, old, ref, config) -> torch.Tensor:
+    """The definition, row by row, on log-probs [response length] of each."""
+    losses = []
     for row, n, o, r in zip(rows, new, old, ref, strict=True):
-        values = per_trajectory.setdefault(row.rollout_id, [])
-        for mask, lp, lo, lr in zip(row.loss_mask, n, o, r, strict=True):
-            ratio = math.exp(lp - lo)
-            clipped = min(max(ratio, 1 - config.eps_clip), 1 + config.eps_clip_high)
-            kl = min(math.exp(lr - lp) - 1 - (lr - lp), 10.0)
-            if mask:
-                values.append(-min(ratio * row.advantage, clipped * row.advantage) + config.kl_coef * kl)
-    if config.loss_agg == "token":
-        everything = [x for values in per_trajectory.values() for x in values]
-        return sum(everything) / sum(max(sum(row.loss_mask), 1) for row in rows)
-    return sum(sum(v) / max(len(v), 1) for v in per_trajectory.values()) / len(per_trajectory)
+        ratio = (n - o).exp()
+        clipped = ratio.clamp(1 - config.eps_clip, 1 + config.eps_clip_high)
+        kl = ((r - n).exp() - 1 - (r - n)).clamp(max=10.0)
+        token = -torch.minimum(ratio * row.advantage, clipped * row.advantage) + config.kl_coef * kl
+        weight = max(row.rollout_mask_sum, 1) if config.loss_agg == "trajectory" else 1
+        losses.append((token * torch.tensor(row.loss_mask)).sum() / weight)
+    if config.loss_agg == "trajectory":
+        return sum(losses) / len({row.rollout_id for row in rows})
+    return sum(losses) / sum(max(sum(row.loss_mask), 1) for row in rows)
 
 
 def loss_and_gradient(rows, new, old, ref, config, ranks=1, max_tokens=10**6):
     """The step as ranks and micro-batches compute it: sums of numerators over the sum of counts."""
     weights = row_weights(rows, config.loss_agg)
-    inputs = [torch.tensor(values, requires_grad=True) for values in new]
+    inputs = [values.clone().requires_grad_() for values in new]
     numerators, all_sums = [], []
     for batches in rank_micro_batches([row.inputs for row in rows], ranks, max_tokens):
         for batch in batches:
@@ -75,24 +56,18 @@ def loss_and_gradient(rows, new, old, ref, config, ranks=1, max_tokens=10**6):
 
 @pytest.mark.parametrize("config", [TRAJECTORY, TOKEN], ids=["trajectory", "token"])
 def test_the_loss_is_its_definition(config):
-    rows = a_step()
-    new, old, ref = noise(rows, 1), noise(rows, 2), noise(rows, 3)
-    loss, _, metrics = loss_and_gradient(rows, new, old, ref, config)
-    assert loss == pytest.approx(golden(rows, new, old, ref, config), abs=1e-6)
-    assert metrics["loss"] == pytest.approx(loss, abs=1e-6)
-    assert metrics["loss"] == pytest.approx(metrics["pg_loss"] + config.kl_coef * metrics["kl"], abs=1e-6)
-
-
-@pytest.mark.parametrize("config", [TRAJECTORY, TOKEN], ids=["trajectory", "token"])
-@pytest.mark.parametrize(("ranks", "max_tokens"), [(1, 8), (2, 10**6), (3, 12), (7, 1)])
-def test_ranks_and_micro_batches_do_not_change_loss_or_gradient(config, ranks, max_tokens):
-    rows = a_step()
+    """However ranks and micro-batches split it."""
+    rows = make_rows(5)
     new, old, ref = noise(rows, 1), noise(rows, 2), noise(rows, 3)
     loss, whole, metrics = loss_and_gradient(rows, new, old, ref, config)
-    split_loss, split_gradient, split_metrics = loss_and_gradient(rows, new, old, ref, config, ranks, max_tokens)
-    assert split_loss == pytest.approx(loss, abs=1e-6)
-    torch.testing.assert_close(split_gradient, whole, atol=1e-7, rtol=0)
-    assert split_metrics == pytest.approx(metrics, abs=1e-6)
+    assert loss == pytest.approx(golden(rows, new, old, ref, config).item(), abs=1e-6)
+    assert metrics["loss"] == pytest.approx(loss, abs=1e-6)
+    assert metrics["loss"] == pytest.approx(metrics["pg_loss"] + config.kl_coef * metrics["kl"], abs=1e-6)
+    for ranks, most in ((1, 40), (2, 10**6), (3, 60), (7, 1)):
+        split_loss, gradient, split_metrics = loss_and_gradient(rows, new, old, ref, config, ranks, most)
+        assert split_loss == pytest.approx(loss, abs=1e-6)
+        torch.testing.assert_close(gradient, whole, atol=1e-7, rtol=0)
+        assert split_metrics == pytest.approx(metrics, abs=1e-6)
 
 
 CLIPPED = [
@@ -109,12 +84,8 @@ CLIPPED = [
 def test_the_clip_bounds_are_one_sided_and_asymmetric(advantage, ratio, dual, loss, clipped):
     row, log_ratio = TrainRow([1, 1], 1, [1], [-0.25], advantage, 0, 1), math.log(ratio)
     config = TRAJECTORY.replace(eps_clip_c=dual)
-    _, _, metrics = loss_and_gradient([row], [[log_ratio]], [[0.0]], [[log_ratio]], config)
+    new = [torch.tensor([log_ratio])]
+    _, _, metrics = loss_and_gradient([row], new, [[0.0]], new, config)
     assert metrics["pg_loss"] == pytest.approx(loss, rel=1e-5) and metrics["clip_fraction"] == clipped
     assert metrics["ratio_mean"] == pytest.approx(ratio, rel=1e-5)
     assert (metrics["kl"], metrics["entropy"], metrics["rollout_log_prob_gap"]) == (0.0, 2.0, 0.25)
-
-
-def test_the_supervised_loss_is_the_mean_over_unmasked_tokens():
-    _, sums = sft_loss(torch.tensor([-1.0, -3.0, -7.0]), torch.tensor([1.0, 1.0, 0.0]))
-    assert sft_metrics(sums) == {"loss": 2.0, "tokens": 2.0}

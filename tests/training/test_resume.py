@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ import torch
 from mem_agent.checkpoints import checkpoint, folders
 from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.config import Config, ConfigError, write_settings
-from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config, make_rows
 from mem_agent.training import train
 from mem_agent.training.log import read_metrics
@@ -34,27 +34,21 @@ def test_what_followed_a_rollout_that_is_sampled_again_is_removed(tmp_path, capl
 
 # --- the fingerprint -------------------------------------------------------------------------------------------------
 
-@pytest.fixture
-def base(tmp_path):
+def test_places_and_patience_leave_a_replay_as_it_is_and_any_other_setting_refuses_it(tmp_path, monkeypatch):
+    base, files = Config(train_data=str(tmp_path / "train.jsonl"), save_path=str(tmp_path)), {}
     (tmp_path / "train.jsonl").write_text("{}\n")
-    return Config(train_data=str(tmp_path / "train.jsonl"), train_procs=2, save_path=str(tmp_path))
-
-
-def test_places_and_patience_leave_a_replay_as_it_is_and_any_other_setting_refuses_it(base, tmp_path, monkeypatch):
     Journal(base).write(0, ROLLOUT)
     monkeypatch.chdir(tmp_path)
-    assert Journal(base.replace(train_data="train.jsonl", save_path=".")).read(0) == ROLLOUT  # from another folder
-    kept = {"num_engines": 2, "save_interval": 3, "eval_temperature": 0.1, "num_rollout": 7}
-    assert Journal(base.replace(**kept)).read(0) == ROLLOUT and Journal(base).read(1) is None
-    refused = {"lr": 1.0, "seed": 2, "mem_chunk_tokens": 5, "agent_args": "x=1", "kl_coef": 0.0, "train_procs": 1,
-               "engine_args": "--dtype float16"}
-    assert [Journal(base.replace(**{name: value})).read(0) for name, value in refused.items()] == [None] * len(refused)
-    for named, path in {"mem_prompts": "texts.yaml", "agent": "own.py:Own", "train_data": "train.jsonl"}.items():
-        config, file = base.replace(**{named: str(tmp_path / path)}), tmp_path / path.removesuffix(":Own")
-        file.write_text("as it was")
-        before = fingerprint(config)
-        file.write_text("of another size")
-        assert fingerprint(config) != before, named
+    kept = {"num_engines": 2, "save_interval": 3, "eval_temperature": 0.1, "train_data": "train.jsonl"}
+    assert Journal(base.replace(**kept, save_path=".")).read(0) == ROLLOUT and Journal(base).read(1) is None
+    for name, value in {"lr": 1.0, "seed": 2, "mem_chunk_tokens": 5, "agent_args": "x=1", "train_procs": 2}.items():
+        assert Journal(base.replace(**{name: value})).read(0) is None, name
+    for name, value in {"mem_prompts": "texts.yaml", "agent": "own.py:Own", "train_data": "train.jsonl"}.items():
+        config, file = base.replace(**{name: str(tmp_path / value)}), tmp_path / value.removesuffix(":Own")
+        for text in ("as it was", "of another size"):
+            file.write_text(text)
+            files.setdefault(name, set()).add(fingerprint(config))
+    assert [len(prints) for prints in files.values()] == [2, 2, 2]
 
 
 # --- what a checkpoint says ------------------------------------------------------------------------------------------
@@ -114,26 +108,21 @@ class MadeUpRollouts:
         return fresh
 
 
+COLUMNS = ("tokens", "response_lengths", "loss_masks", "rollout_log_probs", "rewards", "rollout_ids",
+           "rollout_mask_sums")
+
+
 def train_data(seed: int) -> dict[str, list[Any]]:
-    rows = make_rows(seed=seed)
-    return {
-        "tokens": [row.tokens for row in rows],
-        "response_lengths": [row.response_length for row in rows],
-        "loss_masks": [row.loss_mask for row in rows],
-        "rollout_log_probs": [row.log_probs for row in rows],
-        "rewards": [row.advantage for row in rows],
-        "rollout_ids": [row.rollout_id for row in rows],
-        "rollout_mask_sums": [row.rollout_mask_sum for row in rows],
-    }
+    columns = zip(*map(astuple, make_rows(seed=seed)), strict=True)
+    return {name: list(column) for name, column in zip(COLUMNS, columns, strict=True)}
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory) -> tuple[Config, dict[str, torch.Tensor]]:
+def unbroken(model, tmp_path_factory) -> tuple[Config, dict[str, torch.Tensor]]:
     """A run of eight rollouts: its settings, and the weights that it came to."""
     folder = tmp_path_factory.mktemp("unbroken")
-    (folder / "run").mkdir()  # as the lock of a run makes it
     config = make_config(
-        make_tiny_model(folder / "model"), save_path=str(folder / "run"), num_rollout=8, save_interval=2,
+        model, save_path=str(folder), num_rollout=8, save_interval=2,
         keep_checkpoints=3, kl_coef=0.0, rollout_batch_size=2, n_samples_per_prompt=2,
     )
     with pytest.MonkeyPatch.context() as patched:
@@ -164,23 +153,17 @@ def journalled(config: Config) -> list[int]:
     return sorted(int(file.stem.removeprefix("rollout_")) for file in Path(config.save_path, "rollouts").iterdir())
 
 
-@pytest.mark.parametrize("named", ["5", "3"])
-def test_a_run_that_goes_back_comes_to_the_weights_of_the_unbroken_one(config, unbroken, named, caplog):
-    """By itself from 5, which is damaged; by hand from 3."""
+@pytest.mark.parametrize("named,until", [("5", 8), ("3", 8), ("7", 9)])
+def test_a_run_that_goes_back_comes_to_the_weights_of_the_unbroken_one(config, unbroken, named, until, caplog):
+    """By itself from 5 and 7, which are damaged; by hand from 3."""
     metrics = exact(config.save_path)
     Path(config.save_path, folders.TRACKER).write_text(named)
-    train.train(config)
-    assert MadeUpRollouts.sampled == [] and exact(config.save_path) == metrics
-    assert all(torch.equal(tensor, unbroken[1][name]) for name, tensor in MadeUpRollouts.weights.items())
-    assert named == "3" or "iter_0000005" in caplog.text
-
-
-def test_a_run_goes_on_from_the_newest_whole_checkpoint(config):
-    metrics = exact(config.save_path)
-    train.train(config.replace(num_rollout=9))
-    assert MadeUpRollouts.sampled == [8], "nothing was sampled again"
-    assert exact(config.save_path)[:8] == metrics
-    assert [folders.number_of(folder) for folder in folders.numbered(config.save_path)] == [5, 7, 8]
+    train.train(config.replace(num_rollout=until))
+    assert MadeUpRollouts.sampled == list(range(8, until)) and exact(config.save_path)[:8] == metrics
+    same = all(torch.equal(tensor, unbroken[1][name]) for name, tensor in MadeUpRollouts.weights.items())
+    assert same == (until == 8) and (named == "3" or f"iter_000000{named}" in caplog.text)
+    kept = [folders.number_of(folder) for folder in folders.numbered(config.save_path)]
+    assert kept == ([3, 5, 7] if until == 8 else [5, 7, 8])
 
 
 def test_without_a_whole_checkpoint_the_run_ends_with_one_line_and_nothing_is_touched(config):

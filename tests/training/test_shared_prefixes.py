@@ -1,24 +1,14 @@
-"""Training on tries against training on the rows one by one: log-probs, loss and every gradient."""
+"""Rows become tries in micro-batches; training on these against the rows: log-probs, loss and every gradient."""
 
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import torch
 
-from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.tests.helpers.trainer_steps import make_config
-from mem_agent.training.rows import TrainRow
+from mem_agent.training.rows import TrainRow, optimizer_steps, rows_from_train_data
 from mem_agent.training.trainer import Trainer
-
-torch.set_num_threads(1)
-VOCAB = 515
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
-    return make_tiny_model(tmp_path_factory.mktemp("model"), vocab=VOCAB, tied=True, heads=4, kv_heads=2)
+from mem_agent.training.tries import build_trie, rank_micro_batches
 
 
 def row(tokens, response, advantage=1.0, rollout=0, live=1, total=1.0):
@@ -28,7 +18,7 @@ def row(tokens, response, advantage=1.0, rollout=0, live=1, total=1.0):
 def words(count, seed):
     """Never token 0: the tiny model embeds it as zeros, whose norm multiplies what rounding leaves by a thousand."""
     draw = random.Random(seed)
-    return [draw.randrange(1, VOCAB) for _ in range(count)]
+    return [draw.randrange(1, 513) for _ in range(count)]
 
 
 def group(siblings, chunk=30, turns=3, seed=0, reply=6):
@@ -56,10 +46,8 @@ CASES = {
 
 def step(trainer, rows, budget):
     trainer.packed_tokens, trainer.steps = budget, 0
-    reference = trainer.reference_log_probs(rows)
     log_probs = trainer.log_probs(rows)
-    # No row of these has moved yet, so old log-probs may be given or not.
-    metrics = trainer.train_step(rows, log_probs, reference)
+    metrics = trainer.train_step(rows, log_probs, trainer.reference_log_probs(rows))
     gradients = {name: p.main_grad.clone() for name, p in trainer.model.named_parameters()}
     return [p for values in log_probs for p in values], metrics, gradients
 
@@ -83,15 +71,6 @@ def test_tries_train_what_rows_train(trainers, case, budget):
         assert (found[2][name] - gradient).norm() <= 1e-5 * max(gradient.norm(), 1e-3 * largest), name
 
 
-def test_without_old_log_probs_a_step_takes_those_of_its_own_pass(model):
-    rows = CASES["ragged groups"]
-    given, taken = (Trainer(make_config(model, kl_coef=0.0, max_tokens_per_gpu=4096)) for _ in range(2))
-    with_pass = given.train_step(rows, given.log_probs(rows))
-    assert taken.train_step(rows, None) == with_pass
-    assert with_pass["ratio_mean"] == 1.0 and with_pass["clip_fraction"] == 0.0
-    assert all(torch.equal(t, given.export_hf()[name]) for name, t in taken.export_hf().items())
-
-
 @pytest.mark.parametrize("loss_agg,sampled_before", [("trajectory", False), ("token", True)])
 def test_a_group_without_advantage_counts_in_every_statistic_and_moves_nothing(
     model, loss_agg, sampled_before, monkeypatch
@@ -100,11 +79,44 @@ def test_a_group_without_advantage_counts_in_every_statistic_and_moves_nothing(
     trainer = Trainer(make_config(model, kl_coef=0.0, lr=0.0, loss_agg=loss_agg))
     failed = row(words(12, 6), 4, rollout=50, live=0, total=0.0)
     rows = [*(replace(r, advantage=0.0) for r in group(3, seed=2)), *group(3, seed=1), failed]
-    old = [[x - 0.1 for x in values] for values in trainer.log_probs(rows)] if sampled_before else None
+    own = trainer.log_probs(rows)
+    assert trainer.train_step(rows, own) == trainer.train_step(rows, None), "without old ones those of its own pass"
+    old = [[x - 0.1 for x in values] for values in own] if sampled_before else None
     found = trainer.train_step(rows, old)
     monkeypatch.setattr("mem_agent.training.trainer.has_gradient", lambda row, kl_coef: True)
     expected = trainer.train_step(rows, old)
     assert found["tokens"] == expected["tokens"] == sum(sum(r.loss_mask) for r in rows)
     assert found == pytest.approx(expected | {"micro_batches": found["micro_batches"]}, rel=1e-6, abs=1e-7)
-    alone = trainer.train_step(rows[len(rows) // 2 :], None)
-    assert abs(found["entropy"] - alone["entropy"]) > 1e-6, "of the other group too"
+
+
+# --- rows, a trie, the split -----------------------------------------------------------------------------------------
+
+
+def test_a_converters_dict_becomes_rows_and_optimizer_steps_of_whole_trajectories():
+    rows = rows_from_train_data({
+        "tokens": [[1, 2, 3], [1, 4, 5, 6], [7, 8]], "response_lengths": [1, 2, 1], "rewards": [0.5, 0.5, -0.5],
+        "loss_masks": [[1], [1, 0], [1]], "rollout_ids": [10, 10, 9], "rollout_mask_sums": [2, 2, 1],
+        "rollout_log_probs": [[-0.1], [-0.2, -0.3], [-0.4]], "raw_reward": [1.0, 1.0, 0.0],
+    })
+    assert rows[1] == TrainRow([1, 4, 5, 6], 2, [1, 0], [-0.2, -0.3], 0.5, 10, 2.0)
+    assert (rows[1].prompt_length, rows[1].response) == (2, [5, 6])
+    assert optimizer_steps(rows, 1) == [rows[:2], rows[2:]] and optimizer_steps(rows, 2) == [rows]
+
+
+def test_the_example_of_the_module():
+    trie = build_trie([row([1, 2, 3, 9], 2), row([1, 2, 4, 9], 2), row([7, 8, 9], 2), row([1, 2, 3, 9], 2)])
+    assert (trie.tokens, trie.positions) == ([1, 2, 3, 4, 7, 8], [0, 1, 2, 2, 0, 1])
+    assert trie.end == [4, 4, 3, 4, 6, 6]
+    predicted = list(zip(trie.predicting, trie.targets, strict=True))
+    assert predicted == [(1, 3), (2, 9), (1, 4), (3, 9), (4, 8), (5, 9)]
+    assert trie.places == [0, 1, 2, 3, 4, 5, 0, 1]
+
+
+@pytest.mark.parametrize("rows,ranks,budget,share,plan", [
+    ([[1, 2, 3], [1, 2, 4], [1, 2, 5, 6, 7], [8, 9]], 2, 100, True, [[[0, 1, 2]], [[3]]]),
+    ([[1] * 5, [2], [3] * 4, [4] * 2], 2, 6, False, [[[0, 1]], [[2, 3]]]),
+    ([[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 3, 6], [7, 8]], 1, 5, True, [[[1, 2], [0], [3]]]),
+    ([[1, 2]], 2, 1, True, [[[0]], []]),  # one row may be longer than the budget
+])
+def test_the_split_is_a_function_of_the_rows_alone(rows, ranks, budget, share, plan):
+    assert rank_micro_batches(rows, ranks, budget, share=share) == plan

@@ -1,9 +1,9 @@
-"""Which sections an answer came from, and which words of them are quoted."""
+"""Which sections an answer came from, which words of them are quoted, and what changed between two memories."""
 
 import pytest
 
-from mem_agent.asking.sources import LONGEST, quoted, sources
-from mem_agent.asking.steps import Section, TurnDone
+from mem_agent.asking.steps import Section, TurnDone, quoted, sources
+from mem_agent.asking.word_diff import marked, word_diff
 
 
 def turn(round, sections, memory, reply=None):
@@ -15,13 +15,12 @@ PLAIN = [turn(0, (0,), "Ann: Paris"), turn(1, (1,), "Ann: Paris"), turn(2, (2,),
 LOST = [turn(0, (0,), "silver"), turn(1, (1,), "nothing"), turn(2, (2,), "silver again"), turn(3, (3,), "silver")]
 MERGED = [turn(0, (0,), "", "Ann: Paris"), turn(0, (1,), "", "nothing"), turn(0, (2,), "", "Ben: Rome"),
           turn(1, (), "Ann: Paris. Ben: Rome", "Ann: Paris. Ben: Rome")]
-LITTLE = [turn(0, (0,), "the red"), turn(1, (1,), "the red key of it")]
 
 
 @pytest.mark.parametrize("turns,answer,expected", [
-    (PLAIN, "Paris", (0,)), (PLAIN, "paris, in 1987", (0, 2)), (PLAIN, "Rome", (3,)), (PLAIN, "London", ()),
-    (PLAIN, "", ()), ([], "Rome", ()), (LOST, "silver", (2,)), (MERGED, "Rome", (2,)),
-    (MERGED, "Paris and Rome", (0, 2)), (LITTLE, "the red", (0,)), (LITTLE, "the", (0,)), (LITTLE, "of it", (1,)),
+    (PLAIN, "paris, in 1987", (0, 2)), (PLAIN, "Rome", (3,)), (PLAIN, "London", ()), ([], "Rome", ()),
+    (LOST, "silver", (2,)), (MERGED, "Paris and Rome", (0, 2)),
+    ([turn(0, (0,), "the red"), turn(1, (1,), "the red of it")], "of it", (1,)),
 ])  # fmt: skip
 def test_the_section_that_brought_the_word_last(turns, answer, expected):
     """Little words tell nothing, unless they are all."""
@@ -43,7 +42,14 @@ def test_the_sentence_with_most_of_the_answer_is_quoted(section, answer, questio
     assert TEXT[start:end] == expected
 
 
-def test_a_long_line_is_cut_around_the_answer():
-    text = "a " * 500 + "silver" + " b" * 500
-    start, end = quoted(text, Section(0, len(text)), "silver", "")
-    assert end - start == LONGEST and "silver" in text[start:end]
+# --- changes of a memory, by words -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("before", "after", "shown"), [
+    ("", "metal silver", "{+metal silver+}"),
+    ("Ann: Rome", "Ann: Rome, silver", "Ann: Rome{+, silver+}"),
+    ("住在東京", "住在京都", "住在[-東-]京{+都+}"),
+    ("a b c", "x b y", "[-a-] {+x+} b [-c-]{+y+}"),
+])  # fmt: skip
+def test_changes_are_marked_by_words(before, after, shown):
+    assert marked(word_diff(before, after)) == shown
