@@ -157,7 +157,7 @@ def observed_train() -> int:
     before(Journal, "write", say(Moment.JOURNAL))
     before(EngineClient, "reload_weights", say(Moment.SYNC))
     before(Trainer, "train_step", say(Moment.UPDATE))
-    before(checkpoint, "_publish", say(Moment.SAVE))
+    before(checkpoint, "write_atomically", say(Moment.SAVE))
     return train.main()
 
 
