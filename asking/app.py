@@ -2,7 +2,7 @@
 
 ==========================  =========================================================================
 POST /v1/chat/completions   documents in, answer out; ``stream`` tells the memory as it grows
-POST /v1/files              documents to be named by id in messages
+POST /v1/files              documents to be named by id in messages; GET and DELETE /v1/files/ID, GET /v1/files
 GET /v1/models              the one model
 GET /health, /metrics       whether its engines answer; Prometheus
 ==========================  =========================================================================
@@ -39,6 +39,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from openai.types import FileDeleted, FileObject
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_fastapi_instrumentator import Instrumentator
 from sse_starlette import EventSourceResponse
@@ -77,7 +78,7 @@ class Service:
         self.reader, self.name, self.keys, self.origins = reader, name, keys, origins
         self.timeout, self.document_tokens = timeout, document_tokens
         self._places = asyncio.Semaphore(concurrency)
-        self._files: dict[tuple[int, str], str] = {}
+        self._files: dict[tuple[int, str], tuple[FileObject, str]] = {}
         """The text of each upload, by the number of the key that sent it and its id."""
         self._registry = CollectorRegistry()
         named: dict[str, Any] = {"namespace": "mem_agent", "registry": self._registry}
@@ -91,6 +92,9 @@ class Service:
         post: dict[str, Any] = {"methods": ["POST"], "dependencies": key}
         app.add_api_route("/v1/chat/completions", self.chat, **post, response_model=None)
         app.add_api_route("/v1/files", self.upload, **post)
+        app.add_api_route("/v1/files", self.files, dependencies=key)
+        app.add_api_route("/v1/files/{id}", self.file, dependencies=key)
+        app.add_api_route("/v1/files/{id}", self.delete, methods=["DELETE"], dependencies=key)
         app.add_api_route("/v1/models", self.models, dependencies=key)
         app.add_api_route("/health", self.health)
         metrics = Instrumentator(should_group_status_codes=False, registry=self._registry)
@@ -172,20 +176,38 @@ class Service:
         if isinstance(document, str):
             return document
         if document.file_id:
-            if (client, document.file_id) not in self._files:
-                raise HTTPException(404, f"no file {document.file_id:.80}; files last as long as the server")
-            return self._files[client, document.file_id]
+            return self._file(client, document.file_id)[1]
         if document.text:
             return f"{document.title}\n{document.text}".strip()
         if not document.file_data:
             raise HTTPException(400, "a document is a text, {title, text}, {file_id} or {file_data, filename}")
         return (await asyncio.to_thread(read_document, document.filename, document.file_data)).text
 
-    async def upload(self, request: Request, file: UploadFile) -> dict[str, Any]:
-        name, content, id = file.filename or "file", await file.read(), f"file-{uuid.uuid4().hex}"
-        self._files[request.state.client, id] = (await asyncio.to_thread(read_document, name, content)).text
-        return {"id": id, "object": "file", "bytes": len(content), "filename": name, "created_at": int(time.time()),
-                "purpose": "user_data", "status": "processed"}
+    def _file(self, client: int, id: str) -> tuple[FileObject, str]:
+        """A client's own file with its text."""
+        if (client, id) not in self._files:
+            raise HTTPException(404, f"no file {id:.80}; files last as long as the server")
+        return self._files[client, id]
+
+    async def upload(self, request: Request, file: UploadFile) -> FileObject:
+        name, content = file.filename or "file", await file.read()
+        text = (await asyncio.to_thread(read_document, name, content)).text
+        made = FileObject(id=f"file-{uuid.uuid4().hex}", object="file", bytes=len(content), filename=name,
+                          created_at=int(time.time()), purpose="user_data", status="processed")
+        self._files[request.state.client, made.id] = made, text
+        return made
+
+    async def files(self, request: Request) -> dict[str, Any]:
+        own = [made for (client, _), (made, _) in self._files.items() if client == request.state.client]
+        return {"object": "list", "data": own, "has_more": False}
+
+    async def file(self, id: str, request: Request) -> FileObject:
+        return self._file(request.state.client, id)[0]
+
+    async def delete(self, id: str, request: Request) -> FileDeleted:
+        self._file(request.state.client, id)
+        del self._files[request.state.client, id]
+        return FileDeleted(id=id, object="file", deleted=True)
 
     # --- model and state --------------------------------------------------------------------------------------------
 
@@ -264,6 +286,7 @@ class ChatReply:
             return {"role": "assistant", "content": ""}
         if isinstance(step, Delta):
             return {"content": step.text}
+        assert isinstance(step, TurnDone), "memories are told when they are whole"
         self.turns.append(step)
         if step.kind != "memory":
             return {}

@@ -7,7 +7,8 @@ r"""Ask a question about documents: ``mem-agent ask MODEL QUESTION FILE...``
     answer=$(mem-agent ask --quiet MODEL QUESTION FILE)                  the answer alone
     mem-agent ask --json MODEL QUESTION FILE                             a JSON object for every step
 
-How the memory grows goes to standard error, a line for every section; a terminal shows changes in colours::
+How the memory grows goes to standard error, a line for every section; a terminal shows changes in colours, and in a
+last line the memory that is being written, the time so far and what is left::
 
     [1/3] notes.txt, lines 1-40: {+metal silver+}
     [2/3] notes.txt, lines 40-71: unchanged
@@ -37,6 +38,7 @@ Whatever was started for the question has ended by then.
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -51,7 +53,7 @@ from ..data.documents import Documents, Place, read_documents
 from ..system.cli import one_line_errors, run_stoppable
 from ..system.errors import ConfigError, MemAgentError
 from ..system.text import one_line
-from .steps import Answered, Delta, Section, Started, Step, TurnDone, quoted
+from .steps import Answered, Delta, Growing, Section, Started, Step, TurnDone, quoted
 from .word_diff import Change, marked, shortened, word_diff
 
 LOGS = Path("runs/ask")
@@ -76,11 +78,14 @@ async def _ask(options: argparse.Namespace, shown: _Shown) -> None:
     question = [{"role": "user", "content": options.question}]
     async with reader_at(options.model, options.url, options.served_model, LOGS) as reader:
         try:
-            answered = await reader.read(question, shown.documents.text, shown.step, seed=reader.config.seed)
+            answered = await reader.read(question, shown.documents.text, shown.step, seed=reader.config.seed,
+                                         growing=shown.is_live)
         except TurnFailed as error:
             if options.json:
                 _print_json("failed", kind=error.kind, message=str(error))
             raise MemAgentError(str(error)) from None
+        finally:
+            shown.status.stop()
     shown.end(answered)
     if not answered.text.strip():
         raise MemAgentError("the model replied with nothing")
@@ -96,6 +101,10 @@ class _Shown:
     def __init__(self, options: argparse.Namespace, documents: Documents) -> None:
         self.documents, self._options = documents, options
         self._console = Console(stderr=True, highlight=False, quiet=options.quiet or options.json)
+        self.is_live = self._console.is_terminal and not self._console.quiet
+        """Whether a last line shows what is being written, the time so far and what is left."""
+        self.status = self._console.status("")
+        self._began = 0.0
         self._sections: tuple[Section, ...] = ()
         self._memory = ""
         notes = [f"{document.name}: {document.note}" for document in documents.documents if document.note]
@@ -112,12 +121,15 @@ class _Shown:
     def step(self, step: Step) -> None:
         if isinstance(step, Started):
             self._started(step)
+        elif isinstance(step, Growing):
+            self._growing(step)
         elif self._options.json:
             _print_json("delta" if isinstance(step, Delta) else "turn", **asdict(step))
         elif isinstance(step, TurnDone):
             if step.kind == "memory":
                 self._memory_turn(step)
         elif not self._options.quiet:
+            self.status.stop()
             print(step.text, end="", flush=True)
 
     def _started(self, started: Started) -> None:
@@ -128,6 +140,16 @@ class _Shown:
                     for one in self.documents.documents]
             _print_json("started", documents=read, skipped=self.documents.skipped, document_tokens=tokens,
                         sections=[self._places(number) for number in range(len(self._sections))])
+
+        self._began = time.monotonic()
+        if self.is_live:
+            self.status.start()
+
+    def _growing(self, step: Growing) -> None:
+        passed, done, sections = time.monotonic() - self._began, step.section, len(self._sections)
+        left = f", some {_clock(passed / done * (sections - done))} left" if done else ""
+        told = f"[{done + 1}/{sections}] {_clock(passed)}{left}: {one_line(step.memory)}"
+        self.status.update(Text(told, "dim", no_wrap=True, overflow="ellipsis"))
 
     def _places(self, number: int) -> Sequence[Place]:
         section = self._sections[number]
@@ -155,7 +177,7 @@ class _Shown:
             if found:
                 print("\nFrom:", *map(_line, found), sep="\n  ")
             else:
-                print("\nFrom no section that can be named: the words of the answer are not in the memory.")
+                print("\nFrom no section: the words of the answer stand in none that the memory was written from.")
             if answered.finish_reason == "length":
                 self.say("the reply was cut at its limit; raise MEM_MAX_FINAL", "yellow")
 
@@ -164,6 +186,10 @@ class _Shown:
         start, end = quoted(text, self._sections[number], answer, self._options.question)
         return {"section": number, "places": self._places(number), "quote": text[start:end],
                 "at": self.documents.places(start, end)}
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
 def _joined(places: Sequence[Place]) -> str:

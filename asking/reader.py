@@ -22,6 +22,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ from ..hooks.sample import Sample
 from ..rollout import run_trajectory
 from ..rollout_client import NO_ANSWER, Endpoint, How, client_for, close_clients
 from ..system.server_url import checked_url, uses_proxy
-from .steps import Answered, Delta, Section, Started, Step, TurnDone, sources
+from .steps import Answered, Delta, Growing, Section, Started, Step, TurnDone, quoted, sources
 
 Tell = Callable[[Step], object]
 _BROKEN = "\ufffd"
@@ -77,6 +78,7 @@ class AskingReader(Reader):
     async def read(
         self, messages: Sequence[dict[str, str]], document: str, tell: Tell, *, seed: int | None = None,
         sampling: Mapping[str, Any] = {}, stop: Sequence[str] = (), answer_tokens: int = 0, document_tokens: int = 0,
+        growing: bool = False,
     ) -> Answered:
         """One reading.
 
@@ -87,6 +89,7 @@ class AskingReader(Reader):
             stop: the final reply ends before the first of these strings.
             answer_tokens: most of the final reply, if fewer than MEM_MAX_FINAL; 0: no limit.
             document_tokens: a longer document is refused, never cut; 0: no limit.
+            growing: tell memories while they are written.
 
         Raises:
             TurnFailed: there is no answer; its kind says why.
@@ -112,7 +115,10 @@ class AskingReader(Reader):
         async def sample(requests: Sequence[TurnRequest], number: int) -> Sequence[Generation]:
             how = How(sampling=params)
             if requests[0].kind is TurnKind.FINAL:
-                how = How(sampling=params | {"stop": list(stop) or None}, stream=told)
+                stream = _Stream(told.answer_grown, shown=True)
+                how = How(sampling=params | {"stop": list(stop) or None}, stream=stream)
+            elif growing and len(requests) == 1 and (section := requests[0].section):
+                how = How(sampling=params, stream=_Stream(partial(told.memory_grown, section.number)))
             return await session.sample(requests, number, how)
 
         with client_for(self.endpoint, self.config.mem_concurrency).trajectory(f"document-{key[:16]}", 1) as session:
@@ -124,6 +130,8 @@ class AskingReader(Reader):
         text = up_to_stop(trajectory.answer, stop)
         answer = self._task.read_answer(text)
         found = await asyncio.to_thread(sources, told.turns, answer or text, question)
+        quotes = [quoted(document, sections[number], answer or text, question) for number in found]
+        found = tuple(number for number, (start, end) in zip(found, quotes, strict=True) if start < end)
         cut = trajectory.outcome is Outcome.TRUNCATED and text == trajectory.answer
         return Answered(text, answer, found, "length" if cut else "stop")
 
@@ -132,11 +140,8 @@ def up_to_stop(text: str, stops: Sequence[str]) -> str:
     return text[: min((at for stop in stops if (at := text.find(stop)) >= 0), default=len(text))]
 
 
-class _Told:
-    """What was told of one reading: its turns, and the answer as it grows.
-
-    It is ``How.stream`` of the final turn, and puts vLLM's server-sent events together into the answer that comes
-    unstreamed::
+class _Stream:
+    """``How.stream``: puts vLLM's server-sent events together into the answer that comes unstreamed::
 
         data: {"choices": [{"token_ids": [8], "logprobs": {"content": [{"logprob": -1.0}]}, "finish_reason": null}]}
         data: {"choices": [{"token_ids": [9], "logprobs": {"content": [{"logprob": -2.0}]}, "finish_reason": "stop"}]}
@@ -144,26 +149,11 @@ class _Told:
         data: [DONE]
     """
 
-    def __init__(self, reader: AskingReader, reading: Reading, stops: Sequence[str], tell: Tell) -> None:
-        self.turns: list[TurnDone] = []
-        self._reader, self._stops, self._tell = reader, stops, tell
-        self._state: Any = reader.agent.start(reading)
-        self._text = ""
-        """Of the answer, as far as it was told."""
+    def __init__(self, grown: Callable[[Generation], None], *, shown: bool = False) -> None:
+        """``grown`` gets the reply so far; ``shown``: what it got cannot be taken back."""
+        self._grown, self._shown = grown, shown
         self.begun = False
-        """Whether some of it was sampled: another attempt would give another reply."""
-
-    def round_done(self, turns: Sequence[Turn], state: Any) -> None:
-        vocabulary, self._state = self._reader.vocabulary, state
-        if turns[-1].kind is TurnKind.FINAL:
-            self._grown(state, ended=True)
-        memory = vocabulary.decode(self._reader.agent.memory(state))
-        for turn in turns:
-            self.turns.append(TurnDone(
-                turn.round, turn.kind.value, (turn.section.number,) if turn.section else (), memory,
-                vocabulary.reply_text(turn.response_ids), vocabulary.decode(turn.recalled), turn.prompt_tokens,
-                len(turn.response_ids), turn.cached_tokens))
-            self._tell(self.turns[-1])
+        """Whether some of it was shown: another attempt would give another reply."""
 
     async def read(self, response: Any) -> dict[str, Any]:
         """The answer, from an aiohttp response. Raises ValueError: the stream ended before its reply.
@@ -183,11 +173,42 @@ class _Told:
                 ids += part.get("token_ids") or []
                 log_probs += (part.get("logprobs") or {}).get("content") or []
                 choice |= part
-            self.begun = bool(ids)
+            self.begun = self._shown and bool(ids)
             if len(ids) > decoded + decoded // 32:
-                decoded, reply = len(ids), Generation(ids, [0.0] * len(ids), StopReason.LENGTH)
-                self._grown(self._reader.agent.advance(self._state, [reply]))
+                decoded = len(ids)
+                self._grown(Generation(list(ids), [0.0] * len(ids), StopReason.LENGTH))
         raise ValueError("the stream ended before its reply did")
+
+
+class _Told:
+    """What was told of one reading: its turns, and memories and the answer as they grow."""
+
+    def __init__(self, reader: AskingReader, reading: Reading, stops: Sequence[str], tell: Tell) -> None:
+        self.turns: list[TurnDone] = []
+        self._reader, self._stops, self._tell = reader, stops, tell
+        self._state: Any = reader.agent.start(reading)
+        self._text = ""
+        """Of the answer, as far as it was told."""
+
+    def round_done(self, turns: Sequence[Turn], state: Any) -> None:
+        vocabulary, self._state = self._reader.vocabulary, state
+        if turns[-1].kind is TurnKind.FINAL:
+            self._grown(state, ended=True)
+        memory = vocabulary.decode(self._reader.agent.memory(state))
+        for turn in turns:
+            self.turns.append(TurnDone(
+                turn.round, turn.kind.value, (turn.section.number,) if turn.section else (), memory,
+                vocabulary.reply_text(turn.response_ids), vocabulary.decode(turn.recalled), turn.prompt_tokens,
+                len(turn.response_ids), turn.cached_tokens))
+            self._tell(self.turns[-1])
+
+    def answer_grown(self, reply: Generation) -> None:
+        self._grown(self._reader.agent.advance(self._state, [reply]))
+
+    def memory_grown(self, section: int, reply: Generation) -> None:
+        agent = self._reader.agent
+        memory = agent.memory(agent.advance(self._state, [reply]))
+        self._tell(Growing(section, self._reader.vocabulary.decode(memory).rstrip(_BROKEN)))
 
     def _grown(self, state: Any, ended: bool = False) -> None:
         """Tell the answer as it would read if the final turn ended here.

@@ -2,6 +2,8 @@ r"""What happens while a document is read, step by step, and which sections an a
 
     Started, TurnDone of each memory turn, Delta ..., TurnDone of the final turn
 
+and, for who asks for it, ``Growing`` while a memory is written.
+
 ``Answered`` is what becomes of them. The deltas joined are its text, except where a ``</think>`` that nothing had
 opened shows late that the deltas so far were thinking: then one delta is ``</think>``, and the text is what follows
 the last of these.
@@ -16,7 +18,7 @@ that word in again. Words that the question holds count only where the answer ha
     section 1  memory "Ann: Paris"          answer \boxed{Paris, 1987}     sources 0 (Paris), 2 (1987)
 
 So it is what the memory shows, not what led the model: a section that only confirmed is not named, and an answer that
-is in no memory has no sources.
+is in no memory has no sources. Nor is a section named whose text has none of its words: the model made them up.
 
 A quote is the sentence, or line, of the section that holds most words of the answer, and of those with equally many
 the one that holds most words of the question. A section with none of the answer's words gives no quote.
@@ -98,7 +100,15 @@ class Answered:
     """``stop``, or ``length`` where the reply ran into its limit."""
 
 
-Step = Started | TurnDone | Delta
+@dataclass(frozen=True, slots=True)
+class Growing:
+    """A memory as far as it is written, of a turn that is sampled alone."""
+
+    section: int
+    memory: str
+
+
+Step = Started | TurnDone | Delta | Growing
 
 
 # --- sources ---------------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ belong to the word before them and are not compared::
     "Ann: Rome"  ->  "Ann: Rome, silver"        same "Ann: Rome", added ", silver"
     marked                                      Ann: Rome{+, silver+}
 
+Where most words changed, whole sentences are compared, as what stayed would be "the" and "of" between two texts.
+
 Invariants: same and added pieces joined are the new text, same and removed ones the old text except for blanks; no
 piece is empty.
 """
@@ -21,6 +23,8 @@ from typing import NamedTuple
 WITHOUT_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 """Thai, Lao, Burmese, Khmer, Japanese and Chinese characters, as a class of a regular expression."""
 _WORD = re.compile(rf"(?:[{WITHOUT_BLANKS}]|[^\W{WITHOUT_BLANKS}]+|[^\w\s]|^(?=\s))\s*")
+
+_SENTENCE = re.compile(r".+?(?:[.!?]\s+|[。！？]|\n\s*|\Z)", re.DOTALL)
 
 
 class Change(StrEnum):
@@ -39,7 +43,14 @@ class Piece(NamedTuple):
 
 def word_diff(before: str, after: str) -> list[Piece]:
     """The pieces of both texts, in order, removed ones before what is added in their place."""
-    old, new = _WORD.findall(before), _WORD.findall(after)
+    pieces = _differing(_WORD.findall(before), _WORD.findall(after))
+    kept = sum(len(piece.text) for piece in pieces if piece.change is Change.SAME)
+    if 2 * kept >= min(len(before), len(after)) or len(sentences := _SENTENCE.findall(after)) < 2:
+        return pieces
+    return _differing(_SENTENCE.findall(before), sentences)
+
+
+def _differing(old: list[str], new: list[str]) -> list[Piece]:
     matcher = SequenceMatcher(None, [word.rstrip() for word in old], [word.rstrip() for word in new], autojunk=False)
     pieces = []
     for kind, a, b, c, d in matcher.get_opcodes():
