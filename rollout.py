@@ -37,6 +37,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -177,11 +178,12 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     except (ConfigError, asyncio.CancelledError):
         raise
     except Exception as error:  # the rollout boundary: one bad trajectory must not end the run
-        failure = Failure(*_reason(error, f"trajectory {sample.index} failed"))
+        failure = _failure(error)
+        _tell(host, failure, error)
         trajectory = Trajectory((), Outcome.FAILED, failure=failure)
         record = Record.of_trajectory(trajectory, evaluation=evaluation, task=task)
     if trajectory.failure:
-        logger.warning("trajectory %s: %s: %s", sample.index, trajectory.failure.kind, trajectory.failure.message)
+        _tell(host, trajectory.failure)
     versions = [turn.weight_version for turn in trajectory.turns]
     return write_record(sample, record, trajectory.answer, versions, host.reward_key)
 
@@ -190,12 +192,27 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
 generate.abort_mode = "request"  # type: ignore[attr-defined]
 
 
-def _reason(error: Exception, what: str) -> tuple[FailureKind, str]:
-    """The kind and message of a failure; one that nobody foresaw is logged with its traceback."""
+_told: set[tuple[str, FailureKind, str]] = set()
+"""Failures that were told: run folder, kind and, of one that nobody foresaw, where it was raised."""
+
+
+def _failure(error: Exception) -> Failure:
+    """One that nobody foresaw is named by file and line."""
     if isinstance(error, TurnFailed):
-        return error.kind, str(error)
-    logger.error(what, exc_info=error)
-    return FailureKind.INTERNAL, f"{type(error).__name__}: {error}"
+        return Failure(error.kind, str(error))
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return Failure(FailureKind.INTERNAL, f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})")
+
+
+def _tell(host: HostArgs, failure: Failure, error: Exception | None = None) -> None:
+    """The first failure of its kind, one that nobody foresaw with its traceback; metrics count all
+    (``failed/<kind>``)."""
+    unforeseen = failure.kind is FailureKind.INTERNAL
+    told = (host.save, failure.kind, failure.message.rpartition(" ")[2] if unforeseen else "")
+    if told not in _told:
+        _told.add(told)
+        logger.warning("a trajectory failed, %s: %s; others like it are only counted", failure.kind, failure.message,
+                       exc_info=error if unforeseen else None)
 
 
 async def _read(
@@ -247,9 +264,9 @@ async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
     except Exception as error:  # as in generate: one bad row must not end the run
         if isinstance(error, ConfigError) and not host.config.fully_async:  # whose worker would sample on for ever
             raise
-        kind, message = _reason(error, f"trajectory {sample.index} cannot be scored")
-        logger.warning("trajectory %s: %s: %s", sample.index, kind, message)
-        write_failure(sample, kind, message, host.reward_key)
+        failure = _failure(error)
+        _tell(host, failure, error)
+        write_failure(sample, failure.kind, failure.message, host.reward_key)
     return {host.reward_key: worth} if host.reward_key else worth
 
 
@@ -258,14 +275,15 @@ async def _sum_of_parts(host: HostArgs, sample: Any) -> float:
     if host.config.supervised and record and not record.evaluation:
         return 0.0
     config, task, reply, row = host.config, task_of(host.config, sample), sample.response or "", row_of(sample)
-    parts = plain_parts(await asyncio.to_thread(task.reward, reply, row) if task.slow else task.reward(reply, row))
+    given = await asyncio.to_thread(task.reward, reply, row) if task.slow else task.reward(reply, row)
+    parts = plain_parts(given, task.reward)
     if record is None:  # of another generate hook
         return sum(parts.values())
     accuracy = task.accuracy(parts)
     record = replace(record, reward_parts=parts, accuracy=accuracy)
     if not record.evaluation:
         reward = rewards.run_of(host).reward
-        parts = plain_parts(await reward.parts(rewards.answered(config, sample, record)))
+        parts = plain_parts(await reward.parts(rewards.answered(config, sample, record)), reward.parts)
         pace = min(1.0, record.counts["rounds"] / (record.counts["chunks"] + 1))
         paid = turn_cost(config) * pace * max(0.0, accuracy)
         tokens = config.mem_max_final if task.malformed(reply, row) else len(record.turns[-1].log_probs)

@@ -150,7 +150,8 @@ def run_of(host: HostArgs) -> Run:
 
 def metrics(host: HostArgs) -> dict[str, float]:
     """What the run's reward tells about its state and the last rollout."""
-    return plain_parts(run_of(host).reward.metrics())
+    reward = run_of(host).reward
+    return plain_parts(reward.metrics(), reward.metrics)
 
 
 def answered(config: Config, sample: Any, record: Record) -> Answered:

@@ -21,7 +21,7 @@ Example, a bonus for answers that no other trajectory of the rollout gave::
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -94,15 +94,23 @@ class Reward:
         """Take the state from a folder that ``save`` has written."""
 
 
-def plain_parts(parts: Any) -> dict[str, float]:
-    """Named parts as plain floats: users' rewards are numpy's and torch's, which hosts and the journal cannot write.
+def plain_parts(parts: Any, by: Callable[..., Any]) -> dict[str, float]:
+    """What ``by`` gave as a reward: named parts, or one number, as plain floats. Users' rewards are numpy's and
+    torch's, which hosts and the journal cannot write.
 
     Raises:
-        ValueError: they are no mapping of names to finite numbers.
+        ValueError: it is neither, or not finite.
     """
-    if not isinstance(parts, Mapping) or not all(map(math.isfinite, parts.values())):
-        raise ValueError(f"gave {parts!r:.80}, expected named finite numbers, {{'answer': 1.0}}")
-    return {str(name): float(value) for name, value in parts.items()}
+    named = parts if isinstance(parts, Mapping) else {"answer": parts}
+    try:
+        found = {str(name): float(value) for name, value in named.items()}
+    except (TypeError, ValueError):
+        found = {"answer": math.nan}
+    if not all(map(math.isfinite, found.values())):
+        code = by.__code__
+        raise ValueError(f"{code.co_filename}:{code.co_firstlineno}: {by.__qualname__} gave {parts!r:.80}, expected a "
+                         "finite number, or several by name: {'answer': 1.0}")
+    return found
 
 
 def overlong_cost(settings: Any, tokens: int, most: int) -> float:
