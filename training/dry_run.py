@@ -29,7 +29,7 @@ from ..config import Config
 from ..data.training_file import DataSource
 from ..evaluation.questions import data_path
 from ..hooks.host import check_evaluations, check_tracker, refuse_ignored
-from ..hooks.rewards import check_own_tasks, check_plugins
+from ..hooks.rewards import check_plugins
 from ..hooks.row_checks import row_problems
 from ..serving.servers import KV_BYTES
 from ..system.errors import MemAgentError
@@ -69,7 +69,6 @@ def dry_run(config: Config, *, evaluate: bool) -> list[str]:
         problems.append("TRAIN_DATA is not set; make a training file with mem-agent prepare")
     elif (source := attempt(DataSource, config.train_data, config.seed)) is not None:
         rows = str(len(source))
-        attempt(check_own_tasks, source, config)
         problems += row_problems(config, source, vocabulary)
     for length in config.length.split() if evaluate and config.data_root and not made_first else ():
         attempt(data_path, Path(config.data_root), length)
