@@ -15,6 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Coroutine
+from typing import Any
 
 import aiohttp
 import orjson
@@ -56,17 +57,17 @@ async def measure(quick: bool = False) -> list[Outcome]:
     milliseconds, waits = [], []
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         try:
-            turns = READINGS * (await ask(session, url, 0, sections) + 1)  # tokenised once, and connected
+            request = request_of(0, sections)
+            turns = READINGS * (await ask(session, url, request) + 1)  # tokenised once, and connected
             for _ in range(ROUNDS):
                 before = sum(process.cpu_times()[:2])  # user and system
                 for _ in range(READINGS):
-                    await ask(session, url, 0, sections)
+                    await ask(session, url, request)
                 milliseconds.append(1000 * (sum(process.cpu_times()[:2]) - before) / turns)
             latency_s = LATENCY_S
             for number in range(ROUNDS):
-                first = 1 + number * documents
-                asking = [ask(session, url, seed, sections) for seed in range(first, first + documents)]
-                waits.append(1000 * await _longest(session, url, asking))
+                requests = [request_of(1 + number * documents + at, sections) for at in range(documents)]
+                waits.append(1000 * await _longest(session, url, [ask(session, url, one) for one in requests]))
         finally:
             process.terminate()
     what = f"{documents} documents of {sections} sections at once: /health at most"
@@ -84,12 +85,16 @@ def serve_in_thread(*routes: web.RouteDef) -> str:
     return f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-async def ask(session: aiohttp.ClientSession, url: str, seed: int, sections: int) -> int:
-    """Have a document of a little less than so many sections read; how many were."""
+def request_of(seed: int, sections: int) -> dict[str, Any]:
+    """With a document of a little less than so many sections."""
     # The pocket tokenizer has a token for every letter of words it lacks.
     text = " ".join(random.Random(seed).choices(WORDS, k=sections * int(SETTINGS["MEM_CHUNK_TOKENS"]) // 4))
-    body = {"messages": [{"role": "user", "content": "What is red?"}], "documents": [text], "stream": True}
-    async with session.post(f"{url}/v1/chat/completions", json=body) as answer:
+    return {"messages": [{"role": "user", "content": "What is red?"}], "documents": [text], "stream": True}
+
+
+async def ask(session: aiohttp.ClientSession, url: str, request: dict[str, Any]) -> int:
+    """Have its document read; the number of its sections."""
+    async with session.post(f"{url}/v1/chat/completions", json=request) as answer:
         lines = [line async for line in answer.content if b'"mem_agent"' in line]
     return orjson.loads(lines[-1][6:])["mem_agent"]["sections"]
 

@@ -221,9 +221,3 @@ def ask_all(
             print(f"failed: {times} x {one_line(status, 500)}", file=sys.stderr)
         failed += count - answered
     return stages.FINISHED_WITH_FAILURES if failed else 0
-
-
-if __name__ == "__main__":
-    from . import answer  # workers import its classes by this name
-
-    sys.exit(answer.main())

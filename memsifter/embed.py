@@ -24,7 +24,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-import sys
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -156,9 +155,3 @@ class TokenCounter:
 
     def count(self, text: str) -> int:
         return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
-
-
-if __name__ == "__main__":
-    from . import embed  # workers import its classes by this name
-
-    sys.exit(embed.main())

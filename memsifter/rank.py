@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -124,9 +123,3 @@ class RankWorker(AskingWorker):
             error = f"cut at {self.config.mem_max_final} tokens: {bad}" if reply.cut else str(bad)
         named = [shown[number] for number in sessions.lenient_ranking(said, len(shown))]
         return {"haystack_session_gen_rankings": named, "ranking_error": error}
-
-
-if __name__ == "__main__":
-    from . import rank  # workers import its classes by this name
-
-    sys.exit(rank.main())

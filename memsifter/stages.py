@@ -62,9 +62,9 @@ KNOWN_BY = ("question_id", "question", "haystack_sessions", "session_tokens", "h
 _MADE_BY = {SOURCE: "prepare-sessions", EMBED: "session-embedding", RANKING: "session-ranking"}
 _AT_ONCE = 16
 """Rows in memory."""
-_BLOCK = 8
-"""Rows of a block of Ray's. Of 8 exponential waits the longest is 2.7 times the mean, so a window of n requests takes
-3 n / 8 blocks at once."""
+_BLOCK = 16
+"""Rows of a block of Ray's. Of 16 exponential waits the longest is 3.4 times the mean, so a window of n requests takes
+7 n / 32 blocks at once."""
 _RAY = {"RAY_enable_worker_prestart": "0", "RAY_worker_niceness": "0", "RAY_LOG_TO_DRIVER_EVENT_LEVEL": "ERROR",
         "RAY_BACKEND_LOG_LEVEL": "fatal"}
 """No process for each core, of which few are needed; as urgent as the command itself; without Ray's own lines."""
@@ -199,7 +199,7 @@ class Stage:
         keep_settings(self.parts / "settings.json", self.settings, made)
         known, status = self._known(), self.adds.names[-1]
         keys = map(key_of, read_rows(self.source, KNOWN_BY, self.limit))
-        return {key: known[key][status] if key in known else "" for key in keys}
+        return {key: orjson.loads(known[key])[1][status] if key in known else "" for key in keys}
 
     def run(self, make: Callable[[], Work], given: argparse.Namespace, concurrency: int) -> Counter[str]:
         """Ask for what is missing, write ``output``, and count the statuses of its rows.
@@ -221,13 +221,13 @@ class Stage:
             self._write()
         return Counter(self.statuses().values())
 
-    def _known(self) -> dict[str, Row]:
-        """What was added to rows, by key, the newest of each."""
+    def _known(self) -> dict[str, bytes]:
+        """Lines of the parts, by key, the newest of each."""
         found = {}
         for path in sorted(self.parts.glob("*.jsonl")):
             for line in path.read_bytes().splitlines():
                 with suppress(orjson.JSONDecodeError):  # cut by a kill
-                    key, found[key] = orjson.loads(line)
+                    found[orjson.loads(line)[0]] = line
         return found
 
     def _write(self) -> None:
@@ -237,7 +237,7 @@ class Stage:
         schema = pa.schema([*own, *self.adds])
         with replacing(self.output) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
             for batch in read_batches(self.source, limit=self.limit):
-                added = [known[key_of(row)] for row in batch.to_pylist()]
+                added = [orjson.loads(known[key_of(row)])[1] for row in batch.to_pylist()]
                 beside = pa.RecordBatch.from_pylist(added, schema=self.adds)
                 columns = [batch[field.name] for field in own] + beside.columns
                 writer.write_batch(pa.record_batch(columns, schema=schema))
@@ -271,7 +271,7 @@ def ask(
     Raises MemAgentError, as a worker does.
     """
     ray = connect(given)
-    calls = 1 + 3 * concurrency // _BLOCK
+    calls = 1 + 7 * concurrency // (2 * _BLOCK)
     pool = ray.data.ActorPoolStrategy(size=given.workers, max_tasks_in_flight_per_actor=calls,
                                       max_concurrent_calls_per_actor=calls)
     count = -(-pq.read_metadata(source).num_rows // _BLOCK)

@@ -10,7 +10,7 @@ from pathlib import Path
 import openai
 import pytest
 
-from mem_agent.asking.serve import main, read_keys
+from mem_agent.asking.serve import listening_socket, main, read_keys
 from mem_agent.pocket.task import make_examples
 from mem_agent.tests.helpers.asking import ASKED, REPLIES, SETTINGS, reply
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
@@ -77,3 +77,8 @@ def test_the_pocket_model_is_served(tmp_path):
         wait_for(lambda: "mem_agent_reading 0.0" in client.get(url[:-3] + "/metrics", cast_to=str))
         process.send_signal(signal.SIGTERM)
         assert process.wait(HANGS_AFTER_S) == 0
+
+
+def test_an_answer_is_sent_without_waiting_for_the_clients_acknowledgement() -> None:
+    with listening_socket("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        assert listening.accept()[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
