@@ -259,6 +259,11 @@ class Config(BaseModel):
     def to_mapping(self) -> dict[str, Any]:
         return {name.upper(): value for name, value in self}
 
+    def changed(self) -> list[str]:
+        """``NAME=value`` of every setting that is not its default."""
+        default = type(self)().to_mapping()
+        return [f"{name}={value}" for name, value in self.to_mapping().items() if value != default[name]]
+
     def to_yaml(self) -> str:
         """The text of the host's ``--custom-config-path`` file."""
         return yaml.safe_dump({"mem_agent": self.to_mapping()}, sort_keys=False)

@@ -35,6 +35,7 @@ import asyncio
 import logging
 import math
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
@@ -238,6 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--data-root", help="folder of eval_<length>.json (default: DATA_ROOT)")
     add("--length", help="lengths, separated by blanks (default: LENGTH)")
     add("--served-model", default="", metavar="NAME", help="the model's name at BASE_URL (default: the only one)")
+    add("--dry-run", action="store_true", help="only read model and questions, and say what would be asked")
     add("--table", nargs="+", type=Path, metavar="OUTPUT", help="only print the table of these runs")
     add("--compare", nargs=2, type=Path, metavar="OUTPUT", help="only print second minus first")
     options = parser.parse_args(argv)
@@ -251,6 +253,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise ConfigError("--model and --output are needed, or --table or --compare")
     (model, config), output = model_to_ask(options.model, "--model"), options.output
     config = config.replace(length=options.length or config.length, data_root=options.data_root or config.data_root)
+    if options.dry_run:
+        with tempfile.TemporaryDirectory() as nothing:
+            count = missing_answers(config, model, Path(nothing))
+        server = config.base_url or f"{config.num_engines} engines of {config.engine_max_len} tokens, which it starts"
+        print("# settings that are not their defaults", "  ".join(config.changed()), sep="\n")
+        print(f"# {count} answers of {config.length} in {config.data_root}, by {server}; rows go to {output}")
+        return 0
     run_stoppable(
         evaluate(config, model, "", output, served_model=options.served_model) if config.base_url
         else _on_own_engines(config, model, output)

@@ -19,4 +19,9 @@ setup_python
 # The recipe of this machine would stand above a trained model's own settings, and says nothing about another's server.
 if [ ! -f "$MODEL_PATH/mem_agent.yaml" ] && [ -z "${BASE_URL:-}" ]; then default_recipe; fi
 output="${RESULTS:-results}/${SAVE_FILE:-$(basename -- "$MODEL_PATH")}"
-exec_or_print "$VENV/bin/python" -P -m mem_agent eval --model "$MODEL_PATH" --output "$output"
+options=(--model "$MODEL_PATH" --output "$output")
+if [ "$DRY_RUN" = 1 ]; then
+    print_command "$VENV/bin/python" -P -m mem_agent eval "${options[@]}"
+    options+=(--dry-run)
+fi
+exec "$VENV/bin/python" -P -m mem_agent eval "${options[@]}"

@@ -170,9 +170,20 @@ def model_settings(folder: Path) -> dict[str, Any]:
     """
     settings = {name: value for name, value in left_settings(folder).items() if name in AGENT_FIELDS}
     if settings.get("MEM_PROMPTS"):
-        settings["MEM_PROMPTS"] = str(folder / settings["MEM_PROMPTS"])
+        settings["MEM_PROMPTS"] = os.path.normpath(folder / settings["MEM_PROMPTS"])
     valid = Config.from_mapping(settings).to_mapping()
     return {name: valid[name] for name in settings}
+
+
+def unlike_settings(folder: Path, config: Config) -> str:
+    """``MEM_CHUNK_TOKENS=5000 (made with 32), ...``: the settings that the model in ``folder`` was made with, where
+    ``config`` has others. Prompts are compared by what their files hold."""
+    def shown(name: str, value: Any) -> Any:
+        return Path(value).read_text(encoding="utf-8") if name == "MEM_PROMPTS" and value else value
+
+    own, ours = model_settings(folder), config.to_mapping()
+    return ", ".join(f"{name}={ours[name]!r} (made with {value!r})" for name, value in own.items()
+                     if shown(name, ours[name]) != shown(name, value))
 
 
 def config_for_model(folder: Path, env: Mapping[str, str] = os.environ) -> tuple[Config, str]:

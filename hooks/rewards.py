@@ -194,7 +194,8 @@ def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
     _continue(host, run, rollout)
     told = [answered(host.config, sample, record) for sample, record in batch]
     earned = run.reward.batch_parts(told) if batch else []
-    for (sample, record), parts in zip(batch, map(plain_parts, earned), strict=True):
+    for (sample, record), given in zip(batch, earned, strict=True):
+        parts = plain_parts(given, run.reward.batch_parts)
         total = {**record.reward_parts, **parts}
         write_scores(sample, replace(record, reward_parts=total, batch_scored=True))
         sample.reward = as_reward(sum(total.values()), host.reward_key)

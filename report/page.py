@@ -145,10 +145,16 @@ class Headline(NamedTuple):
 
 
 def headlines(material: Material) -> Iterator[Headline]:
-    """Each evaluation against the first one; how rewards moved only where nothing was evaluated."""
+    """Each evaluation against the first one, or the last of a file against its first where their answers are not
+    there; how rewards moved only where nothing was evaluated."""
     labels, sentences = [shorten(result.label) for result in material.results], TEXTS["headlines"]
     for run in material.trained if not labels else ():
-        if ends := run.first_and_last("reward"):
+        points = material.points[material.points["run"] == run.label]
+        for file, own in points.groupby("file", sort=False):
+            first, last = own.iloc[0], own.iloc[-1]
+            yield Headline(f"{last['mean'] - first['mean']:+z.1f}", sentences["evaluated"].format(
+                run=shorten(run.label), file=file, metric=first["metric"], first=first, last=last))
+        if not len(points) and (ends := run.first_and_last("reward")):
             first, last, count = ends
             said = sentences["trained"].format(
                 run=shorten(run.label), first=first, last=last, count=count, rollouts=len(run.rollouts))

@@ -1,6 +1,6 @@
 """The plots: accuracy of evaluations by length, and the curves of training runs.
 
-A plot is panels side by side, at most three in a row. Its SVG is transparent; in the dark the page turns its colours
+A plot is panels side by side, at most three in a row, or in a narrow window one below the other. Its SVG is transparent; in the dark the page turns its colours
 around.
 
 Invariants:
@@ -47,6 +47,8 @@ class Plot(NamedTuple):
     caption: str
     png: bytes
     svg: bytes
+    panels: list[bytes]
+    """Each panel's own SVG, for a narrow window."""
 
 
 def plots_of(material: Material) -> list[Plot]:
@@ -71,25 +73,32 @@ def plot(name: str, panels: Sequence[Draw], height: float = 2.9, window: int = 1
     """The plot of this name in ``texts.yaml``, each of its panels ``height`` inches high; none without a panel."""
     if not panels:
         return []
+    texts = TEXTS["plots"][name]
     with rc_context(_STYLE):
-        columns = min(len(panels), 3)
-        rows = ceil(len(panels) / columns)
-        figure = Figure(dpi=150, layout="constrained")
-        for number, draw in enumerate(panels, start=1):
-            draw(figure.add_subplot(rows, columns, number))
-        found = [axis.get_legend_handles_labels() for axis in figure.axes]
-        keys = {label: line for lines, labels in found for line, label in zip(lines, labels, strict=True)}
-        figure.legend(list(keys.values()), [shorten(label, 80) for label in keys], loc="outside lower center",
-                      ncols=1 if max(map(len, keys)) > 20 else 3, frameon=False)
-        figure.set_size_inches(8.0, height * rows + 0.24 * len(keys) + 0.2)
-        images = {form: BytesIO() for form in ("png", "svg")}
-        for form, content in images.items():
-            figure.savefig(content, format=form, metadata={"Date": None} if form == "svg" else None,
-                           transparent=form == "svg")
-        # Comments of a drawing hold names as they are.
-        svg = re.sub(rb"<!--.*?-->", b"", images["svg"].getvalue(), flags=re.DOTALL)
-        texts = TEXTS["plots"][name]
-        return [Plot(name, texts["title"], texts["note"].format(window=window), images["png"].getvalue(), svg)]
+        whole, alone = _figure(panels, height, 10.0), [_figure([panel], height, 4.2) for panel in panels]
+        return [Plot(name, texts["title"], texts["note"].format(window=window), _image(whole, "png"),
+                     _image(whole, "svg"), [_image(panel, "svg") for panel in alone])]
+
+
+def _figure(panels: Sequence[Draw], height: float, width: float) -> Figure:
+    columns = min(len(panels), 3)
+    rows = ceil(len(panels) / columns)
+    figure = Figure(dpi=150, layout="constrained")
+    for number, draw in enumerate(panels, start=1):
+        draw(figure.add_subplot(rows, columns, number))
+    found = [axis.get_legend_handles_labels() for axis in figure.axes]
+    keys = {label: line for lines, labels in found for line, label in zip(lines, labels, strict=True)}
+    figure.legend(list(keys.values()), [shorten(label, int(8 * width)) for label in keys],
+                  loc="outside lower center", ncols=1 if max(map(len, keys)) > 2 * width else 3, frameon=False)
+    figure.set_size_inches(width, height * rows + 0.24 * len(keys) + 0.2)
+    return figure
+
+
+def _image(figure: Figure, form: str) -> bytes:
+    """An SVG is transparent; its comments, which hold names as they are, are left out."""
+    content = BytesIO()
+    figure.savefig(content, format=form, metadata={"Date": None} if form == "svg" else None, transparent=form == "svg")
+    return re.sub(rb"<!--.*?-->", b"", content.getvalue(), flags=re.DOTALL) if form == "svg" else content.getvalue()
 
 
 def _styles(number: int) -> dict[str, Any]:
@@ -144,6 +153,8 @@ def _accuracy(runs: Sequence[TrainingRun], points: pd.DataFrame, axis: Axes) -> 
             if len(own):
                 colour = COLOURS[(number + (len(runs) == 1) * (place + 1)) % 7]
                 style = _styles(place) | {"markerfacecolor": "none", "linewidth": 1, "color": colour}
+                if len(own) < 3:  # two marks are no curve
+                    style["linestyle"] = "none"
                 axis.errorbar(own["rollouts"], own["mean"], _errors(own), label=f"{run.label}: evaluation {file}",
                               **style)
     axis.set(xlabel="rollouts", ylabel="percent", ylim=(-3, 103))

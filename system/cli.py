@@ -158,7 +158,7 @@ def load_recipe(path: str) -> dict[str, str]:
         if line.error or (line.key and (line.value is None or not line.key.isidentifier())):
             raise ConfigError(f"RECIPE={path!r}: {line.original.string.strip()!r} is not a line NAME=value")
     recipe = DotEnv(None, stream=StringIO(text), override=False).dict()
-    return {name: value for name, value in recipe.items() if value is not None and not os.environ.get(name)}
+    return {name: value for name, value in recipe.items() if value is not None and name not in os.environ}
 
 
 def whole_number(text: str, least: int = 0) -> int:

@@ -50,9 +50,7 @@ def dry_run(config: Config, *, evaluate: bool) -> list[str]:
         except (MemAgentError, OSError) as error:
             problems.append(str(error))
 
-    default = Config().to_mapping()
-    changed = [f"{name}={value}" for name, value in config.to_mapping().items() if value != default[name]]
-    print("# settings that are not their defaults", "  ".join(changed), "# what starts", sep="\n")
+    print("# settings that are not their defaults", "  ".join(config.changed()), "# what starts", sep="\n")
     attempt(refuse_ignored, config, "local")
     for check in (check_tracker, check_evaluations, check_plugins, _check_save_path):
         attempt(check, config)

@@ -212,6 +212,8 @@ def checked(config: Config) -> Config:
     folder = hf_model.local_folder(config.hf_ckpt)
     config = with_train_procs(config.replace(hf_ckpt=str(folder)), folder)
     if is_rank_zero():  # the others hear it from this one
+        if unlike := hf_model.unlike_settings(folder, config):
+            logger.warning("the agent reads otherwise than %s was made to: %s", config.hf_ckpt, unlike)
         config = with_train_dtype(config, folder, hf_model.left_settings(config.save_path).get("TRAIN_DTYPE", "auto"))
     vocabulary = hf_model.load_vocabulary(folder, config.trust_remote_code)
     sized = served = hf_model.with_engine_length(config, folder, vocabulary)
@@ -246,7 +248,7 @@ def pocket_profile() -> Iterator[None]:
 # --- command line ---------------------------------------------------------------------------------------------------
 
 
-@one_line_errors("the same command continues from the newest checkpoint")
+@one_line_errors("the same command continues, from the newest checkpoint if there is one")
 def main(argv: Sequence[str] | None = None) -> int:
     description = "Train a memory agent with the embedded host. Settings come from the environment: mem-agent config."
     parser = argparse.ArgumentParser(prog="mem-agent train", description=description)

@@ -38,12 +38,12 @@ def test_a_stream_tells_the_memory_then_the_answer_and_a_completion_is_the_same(
 
     whole, requests, [*told, last, usage] = use(model_folder, REPLIES * 2, user)
     choice = whole.choices[0]
-    assert choice.message.content == content(told) == "so \\boxed{key}" and whole.model == last.model == "pocket"
+    assert choice.message.content == content(told) == "so \\boxed{XY}" and whole.model == last.model == "pocket"
     assert choice.finish_reason == last.choices[0].finish_reason == "stop"
-    about = {"answer": "key", "memory": "red key", "sections": 3}
+    about = {"answer": "XY", "memory": "red XY", "sections": 3}
     assert whole.mem_agent == last.mem_agent == about | {"sources": [{"section": 2, "start": 4, "end": 6}]}
     memories = [getattr(chunk.choices[0].delta, "reasoning_content", None) or "" for chunk in told]
-    assert memories[1:4] == ["[1/3] red\n", "[2/3] as before\n", "[3/3] red key\n"] and len(told) > 6
+    assert memories[1:4] == ["[1/3] red\n", "[2/3] as before\n", "[3/3] red XY\n"] and len(told) > 6
     assert choice.message.reasoning_content == "".join(memories)
     counts, replies = whole.usage, [len(reply(text)) for text in REPLIES]
     assert usage.choices == [] and usage.usage == counts and counts.prompt_tokens_details.cached_tokens == 8
@@ -104,7 +104,14 @@ def test_a_file_is_its_keys_own_and_keys_are_in_no_log(model_folder, caplog):
             with pytest.raises(error):
                 await chat(client.with_options(api_key=key), messages=about(**sent))
         assert not router.requests
-        return [(await chat(client, messages=about(**sent))).mem_agent["sections"] for sent in (mine, inside)]
+        read = [(await chat(client, messages=about(**sent))).mem_agent["sections"] for sent in (mine, inside)]
+        others = client.with_options(api_key="other")
+        assert [each.id async for each in client.files.list()] == [file.id] and not (await others.files.list()).data
+        assert (await client.files.retrieve(file.id)).filename == "notes.txt"
+        with pytest.raises(openai.NotFoundError):
+            await others.files.delete(file.id)
+        assert (await client.files.delete(file.id)).deleted and not (await client.files.list()).data
+        return read
 
     assert use(model_folder, REPLIES * 2, user, {"keys": KEYS}) == [3, 3]
     assert "POST" in caplog.text and "secret" not in caplog.text and "Bearer" not in caplog.text

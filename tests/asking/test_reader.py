@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mem_agent.agents.records import TurnFailed
-from mem_agent.asking.steps import TurnDone
+from mem_agent.asking.steps import Growing, TurnDone
 from mem_agent.rollout_client import close_clients
 from mem_agent.tests.helpers.asking import DOCUMENT, VOCABULARY, reader_of, router_of
 from mem_agent.tests.helpers.fake_router import running
@@ -43,13 +43,20 @@ def test_requests_are_those_of_evaluation_where_nothing_else_is_asked(model_fold
 
 def test_turns_side_by_side_and_recalled_memories_are_told(model_folder):
     config = {"agent": "parallel", "agent_args": "width=2"}
-    steps, answered, _ = read(model_folder, ["red", "blue", "red, blue", "nothing", "\\boxed{blue}"], config=config)
+    steps, answered, _ = read(model_folder, ["red", "ZR", "red, ZR", "nothing", "\\boxed{ZR}"], config=config)
     turns = [step for step in steps if isinstance(step, TurnDone)]
     assert [(t.round, t.sections) for t in turns] == [(0, (0,)), (0, (1,)), (1, ()), (2, (2,)), (3, ())]
-    assert [t.memory for t in turns] == ["", "", "red, blue", "red, blue", "red, blue"] and answered.sources == (1,)
+    assert [t.memory for t in turns] == ["", "", "red, ZR", "red, ZR", "red, ZR"] and answered.sources == (1,)
     replies = ["<update>red key</update>", "<update>blue</update><recall>red</recall>", "<update>blue</update>", "x"]
     steps, _, _ = read(model_folder, replies, config={"agent": "rememr1", "mem_max_memory": 64})
     assert [step.recalled for step in steps if isinstance(step, TurnDone)] == ["", "", "red key", ""]
+
+
+def test_a_memory_is_told_while_it_is_written_and_a_section_without_the_answers_words_is_no_source(model_folder):
+    steps, answered, _ = read(model_folder, ["red", "red key", "red key", "\\boxed{key}"], streams=True, growing=True)
+    grown = [(step.section, step.memory) for step in steps if isinstance(step, Growing)]
+    assert (0, "red") in grown and (1, "red") in grown and (answered.answer, answered.sources) == ("key", ())
+    assert not any(isinstance(step, Growing) for step in read(model_folder, ["red"], streams=True)[0])
 
 
 def test_an_agent_without_documents_is_shown_it_before_the_question(model_folder):

@@ -50,6 +50,8 @@ def test_the_sentence_with_most_of_the_answer_is_quoted(section, answer, questio
     ("Ann: Rome", "Ann: Rome, silver", "Ann: Rome{+, silver+}"),
     ("住在東京", "住在京都", "住在[-東-]京{+都+}"),
     ("a b c", "x b y", "[-a-] {+x+} b [-c-]{+y+}"),
+    ("The cat sat on a mat. It rained.", "A dog ran in the park. It rained.",  # most words: sentences are compared
+     "[-The cat sat on a mat.-] {+A dog ran in the park.+} It rained."),
 ])  # fmt: skip
-def test_changes_are_marked_by_words(before, after, shown):
+def test_changes_are_marked_by_words_or_by_sentences(before, after, shown):
     assert marked(word_diff(before, after)) == shown

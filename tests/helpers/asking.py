@@ -24,7 +24,7 @@ SETTINGS = {"mem_chunk_tokens": 2, "mem_max_memory": 32, "mem_max_final": 16}
 DOCUMENT = "QWZRXY"
 """Three sections: QW, ZR and XY."""
 ASKED = [{"role": "user", "content": f"{DOCUMENT}\nQuestion: Who, then?"}]
-REPLIES = ["red", "red", "red key", "so \\boxed{key}"]
+REPLIES = ["red", "red", "red XY", "so \\boxed{XY}"]
 FAULTS = ("hang", "abort")
 
 
