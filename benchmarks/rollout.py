@@ -90,8 +90,8 @@ def ideal_prefill(requests: Iterable[tuple[Sequence[int], Sequence[int]]], block
 async def rollout(fleet: Fleet, documents: int, siblings: int, order: str, grouped: bool = True) -> SimpleNamespace:
     """All trajectories at once, with caches that were just emptied: prompt tokens sent, computed, ideal; seconds
     of the wall."""
-    config = fleet.config.replace(n_samples_per_prompt=siblings if grouped else 1,
-                                  mem_prompts=f"{fleet.config.save_path}/{order}.yaml")
+    config = fleet.config.model_copy(update={  # not validated: a group of one cannot train
+        "n_samples_per_prompt": siblings if grouped else 1, "mem_prompts": f"{fleet.config.save_path}/{order}.yaml"})
     args = embedded_args(config, Endpoint(Dialect.VLLM, fleet.url, LONGEST))
     samples = [
         Sample(prompt="Which fruit?", label="fig", group_index=index // siblings if grouped else index, index=index,
