@@ -101,7 +101,7 @@ class _Shown:
     def __init__(self, options: argparse.Namespace, documents: Documents) -> None:
         self.documents, self._options = documents, options
         self._console = Console(stderr=True, highlight=False, quiet=options.quiet or options.json)
-        self.is_live = self._console.is_terminal and not self._console.quiet
+        self.is_live = self._console.file.isatty() and not self._console.quiet
         """Whether a last line shows what is being written, the time so far and what is left."""
         self.status = self._console.status("")
         self._began = 0.0

@@ -88,9 +88,10 @@ def _figure(panels: Sequence[Draw], height: float, width: float) -> Figure:
         draw(figure.add_subplot(rows, columns, number))
     found = [axis.get_legend_handles_labels() for axis in figure.axes]
     keys = {label: line for lines, labels in found for line, label in zip(lines, labels, strict=True)}
-    figure.legend(list(keys.values()), [shorten(label, int(8 * width)) for label in keys],
-                  loc="outside lower center", ncols=1 if max(map(len, keys)) > 2 * width else 3, frameon=False)
-    figure.set_size_inches(width, height * rows + 0.24 * len(keys) + 0.2)
+    if len(keys) > 1:
+        figure.legend(list(keys.values()), [shorten(label, int(8 * width)) for label in keys],
+                      loc="outside lower center", ncols=1 if max(map(len, keys)) > 2 * width else 3, frameon=False)
+    figure.set_size_inches(width, height * rows + (0.24 * len(keys) + 0.2) * (len(keys) > 1))
     return figure
 
 

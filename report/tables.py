@@ -203,8 +203,8 @@ def training_tables(runs: Sequence[TrainingRun], points: pd.DataFrame) -> list[T
         ends = {name: run.first_and_last(name) for name in ("accuracy", *TEXTS["curves"])}
         cells = {name.replace("_", " "): f"{each[0]:.3g}\n{each[1]:.3g}" for name, each in ends.items() if each}
         progress += [{"run": run.label, "rollouts": str(run.rollouts.index.max()), **cells}] if cells else []
-    evaluated = [{"run": point.run, "after rollouts": str(point.rollouts), "file": point.file, "metric": point.metric,
-                  "percent": with_interval(point)} for point in points.itertuples()]
+    evaluated = [{"run": point.run, "after rollouts": str(point.rollouts), "file": point.file,
+                  "percent": with_interval(point), "metric": point.metric} for point in points.itertuples()]
     return table("progress", progress) + table("points", evaluated)
 
 

@@ -67,7 +67,7 @@ def dry_run(config: Config, *, evaluate: bool) -> list[str]:
         problems.append("TRAIN_DATA is not set; make a training file with mem-agent prepare")
     elif (source := attempt(DataSource, config.train_data, config.seed)) is not None:
         rows = str(len(source))
-        problems += row_problems(config, source, vocabulary)
+        problems += attempt(row_problems, config, source, vocabulary) or []
     for length in config.length.split() if evaluate and config.data_root and not made_first else ():
         attempt(data_path, Path(config.data_root), length)
     print(f"{config.num_rollout} rollouts of {config.trajectories_per_rollout} trajectories, {rows} training rows"

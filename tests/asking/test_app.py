@@ -38,12 +38,12 @@ def test_a_stream_tells_the_memory_then_the_answer_and_a_completion_is_the_same(
 
     whole, requests, [*told, last, usage] = use(model_folder, REPLIES * 2, user)
     choice = whole.choices[0]
-    assert choice.message.content == content(told) == "so \\boxed{XY}" and whole.model == last.model == "pocket"
+    assert choice.message.content == content(told) == REPLIES[3] and whole.model == last.model == "pocket"
     assert choice.finish_reason == last.choices[0].finish_reason == "stop"
-    about = {"answer": "XY", "memory": "red XY", "sections": 3}
+    about = {"answer": DOCUMENT, "memory": REPLIES[2], "sections": 3}
     assert whole.mem_agent == last.mem_agent == about | {"sources": [{"section": 2, "start": 4, "end": 6}]}
     memories = [getattr(chunk.choices[0].delta, "reasoning_content", None) or "" for chunk in told]
-    assert memories[1:4] == ["[1/3] red\n", "[2/3] as before\n", "[3/3] red XY\n"] and len(told) > 6
+    assert memories[1:4] == ["[1/3] red\n", "[2/3] as before\n", f"[3/3] {REPLIES[2]}\n"] and len(told) > 6
     assert choice.message.reasoning_content == "".join(memories)
     counts, replies = whole.usage, [len(reply(text)) for text in REPLIES]
     assert usage.choices == [] and usage.usage == counts and counts.prompt_tokens_details.cached_tokens == 8

@@ -12,7 +12,7 @@ import pytest
 
 from mem_agent.asking.serve import listening_socket, main, read_keys
 from mem_agent.pocket.task import make_examples
-from mem_agent.tests.helpers.asking import ASKED, REPLIES, SETTINGS, reply
+from mem_agent.tests.helpers.asking import ASKED, DOCUMENT, REPLIES, SETTINGS, reply
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 
@@ -47,7 +47,7 @@ def test_a_life_in_front_of_a_server(model_folder):
             done = client.chat.completions.create(model=ready[-1], messages=ASKED)
             process.send_signal(signal.SIGTERM)
             out, _ = process.communicate(timeout=HANGS_AFTER_S)
-    assert (process.returncode, done.mem_agent["answer"], out) == (0, "key", "")
+    assert (process.returncode, done.mem_agent["answer"], out) == (0, DOCUMENT, "")
 
 
 # --- on real engines ------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ SETTINGS = {"mem_chunk_tokens": 2, "mem_max_memory": 32, "mem_max_final": 16}
 DOCUMENT = "QWZRXY"
 """Three sections: QW, ZR and XY."""
 ASKED = [{"role": "user", "content": f"{DOCUMENT}\nQuestion: Who, then?"}]
-REPLIES = ["red", "red", "red XY", "so \\boxed{XY}"]
+REPLIES = ["red", "red", f"red {DOCUMENT}", f"so \\boxed{{{DOCUMENT}}}"]
 FAULTS = ("hang", "abort")
 
 

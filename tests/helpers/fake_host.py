@@ -89,7 +89,7 @@ def settings(tmp_path: Path, host: str = "slime", model: str = "qwen3-4b", **cha
     train = tmp_path / "train.jsonl"
     if not train.exists():
         row = {"prompt": "q", "label": "a", "metadata": {"context": "c", "ground_truth": ["a"]}}
-        train.write_text(f"{json.dumps(row)}\n" * 200)
+        train.write_text(f"{json.dumps(row)}\n" * 300)
         make_host(tmp_path / host, host)
         (tmp_path / "megatron" / "megatron" / "training").mkdir(parents=True)
         make_model(tmp_path / "model", model)

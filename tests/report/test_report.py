@@ -55,7 +55,7 @@ def test_everything_stands_beside_the_page(made):
     sections = ["training", "standing", "accuracy", "questions", "cost", "memory", "provenance", "caveats"]
     assert re.findall('<section id="(.*?)">', made.page) == sections and "http" not in made.page.split("<script")[0]
     assert made.printed.startswith("# Training of mine") and "Every metric" not in made.printed
-    assert "after-iter_0000059 against before: better" in made.printed and "| mean of lengths |" in made.printed
+    assert "from before to after-iter_0000059: better" in made.printed and "| mean of lengths |" in made.printed
 
 
 def test_the_csv_has_every_metric_beside_published_rows_in_theirs(made):
@@ -147,8 +147,8 @@ def test_pages_of_trajectories_are_written_beside_the_report(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("scores", "number", "reading", "said"), [
-    ({"only": [1.0] * 30 + [0.0] * 10}, "75.0%", "", "only: sub_em 75.0% with a 95% interval of "),
-    ({"before": [0.0] * 40, "after": [1.0] * 40}, "+100.0", "better", "after against before: better, 0.0% to 100"),
+    ({"only": [1.0] * 30 + [0.0] * 10}, "75.0%", "", "sub_em of only, with a 95% interval of "),
+    ({"before": [0.0] * 40, "after": [1.0] * 40}, "+100.0", "better", "from before to after: better, 0.0% to 100"),
     ({"before": [0.0] * 40, "after": [1.0] + [0.0] * 39}, "+2.5", "no clear difference", "p 1.0000 (lowest possible)"),
     ({"before": [1.0] * 40, "after": [0.0] * 40}, "-100.0", "worse", "p < 0.0001 (10,000 resamples); 40 questions."),
 ])

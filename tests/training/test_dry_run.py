@@ -28,6 +28,7 @@ def dry_run(tmp_path, monkeypatch, capsys):
         return code, told.out, told.err.splitlines()
 
     make_tiny_model(tmp_path / "model")
+    capsys.readouterr()  # its progress
     return run
 
 
