@@ -13,6 +13,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ _SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "ANSWER_KEY",
 _PASSED = ("NCCL_", "GLOO_", "HF_", "WANDB_", "VLLM_", "SGLANG_", "SGL_", "TRANSFORMERS_", "TORCH_", "PYTORCH_")
 _KEPT_OUT = ("_TOKEN", "_KEY", "HF_CKPT", "TORCH_DIST")
 _STARTS_WITHIN_S, _POLL_S, _STOPS_WITHIN_S, _ATTEMPTS = 600.0, 2.0, 30.0, 60
+_TOO_BUSY = "timed out during startup"
+"""What a head says that ends because its own parts did not start within 30 s: on a busy machine, after its dashboard
+has answered."""
 
 
 def without_proxy(env: Mapping[str, str], *hosts: str) -> dict[str, str]:
@@ -95,17 +99,22 @@ def cluster(config: Config, ports: tuple[int, int], gpus: int, cpus: int, log: P
     if config.ray_address:
         yield
         return
-    from ray.job_submission import JobSubmissionClient  # planning does not need Ray
+    from ray.util.state import list_nodes  # planning does not need Ray
+    from ray.util.state.exception import RayStateApiException
 
-    head = ChildProcess("ray head", head_command(config, ports, gpus, cpus), os.environ, log)
+    start = partial(ChildProcess, "ray head", head_command(config, ports, gpus, cpus), os.environ, log)
+    head = start()
     try:
         deadline, answers = time.monotonic() + _STARTS_WITHIN_S, False
         while not answers:
+            if head.exit_code is not None and _TOO_BUSY in head.describe() and time.monotonic() < deadline:
+                head.stop()
+                head = start()
             if head.exit_code is not None or time.monotonic() > deadline:
                 raise ProcessError(head.describe())
             time.sleep(0.5)
-            with suppress(OSError, RuntimeError):
-                answers = bool(JobSubmissionClient(job_address(config, ports)))
+            with suppress(RayStateApiException):
+                answers = any(node.state == "ALIVE" for node in list_nodes(job_address(config, ports)))
         if config.num_nodes > 1:
             logger.info("on each of the other %d machines run: %s", config.num_nodes - 1, worker_command(config, gpus))
         yield

@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from mem_agent.checkpoints.folders import TRACKER
+from mem_agent.config import Config
+from mem_agent.launch import ray_job
 from mem_agent.launch.ray_job import RAY_PORTS
 from mem_agent.system.server_url import is_free
 from mem_agent.tests.helpers.fake_host import settings
@@ -85,6 +87,16 @@ def listening_addresses(processes):
                 sockets = member.net_connections("tcp")
                 found |= {s.laddr.ip.removeprefix("::ffff:") for s in sockets if s.status == "LISTEN"}
     return found
+
+
+def test_a_head_that_a_busy_machine_starts_too_late_is_started_again(port, tmp_path, monkeypatch):
+    late = ("import os, sys\nif not os.path.exists('again'):\n    open('again', 'w').close()\n"
+            "    sys.exit('The current node timed out during startup.')\nos.execvp(sys.argv[1], sys.argv[1:])")
+    real = ray_job.head_command
+    monkeypatch.setattr(ray_job, "head_command", lambda *given: [sys.executable, "-c", late, *real(*given)])
+    monkeypatch.chdir(tmp_path)
+    with ray_job.cluster(Config(master_addr="127.0.0.1"), RAY_PORTS, 0, 1, tmp_path / "head.log"):
+        assert (tmp_path / "again").exists() and ray_processes(port)
 
 
 def test_a_job_gets_settings_hooks_and_keys_and_leaves_nothing_behind(launch, port):
