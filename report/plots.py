@@ -1,7 +1,7 @@
 """The plots: accuracy of evaluations by length, and the curves of training runs.
 
-A plot is panels side by side, at most three in a row, or in a narrow window one below the other. Its SVG is transparent; in the dark the page turns its colours
-around.
+A plot is panels side by side, at most three in a row, or in a narrow window one below the other. Its SVG is
+transparent; in the dark the page turns its colours around.
 
 Invariants:
 - runs of one report have the same colour, dash and marker in every plot, and the first 12 differ without colours;

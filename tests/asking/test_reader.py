@@ -43,7 +43,8 @@ def test_requests_are_those_of_evaluation_where_nothing_else_is_asked(model_fold
 
 def test_turns_side_by_side_and_recalled_memories_are_told(model_folder):
     config = {"agent": "parallel", "agent_args": "width=2"}
-    steps, answered, _ = read(model_folder, ["red", DOCUMENT, f"red, {DOCUMENT}", "nothing", f"\\boxed{{{DOCUMENT}}}"], config=config)
+    replies = ["red", DOCUMENT, f"red, {DOCUMENT}", "nothing", f"\\boxed{{{DOCUMENT}}}"]
+    steps, answered, _ = read(model_folder, replies, config=config)
     turns = [step for step in steps if isinstance(step, TurnDone)]
     assert [(t.round, t.sections) for t in turns] == [(0, (0,)), (0, (1,)), (1, ()), (2, (2,)), (3, ())]
     assert [t.memory for t in turns] == ["", "", *[f"red, {DOCUMENT}"] * 3] and answered.sources == (1,)
