@@ -13,7 +13,7 @@ from mem_agent.training.train import checked
 
 MEMORY_R = ("qwen2.5-0.5b", "falcon3-1b", "smollm2-1.7b", "qwen2.5-1.5b")
 PAGES = [*RECIPES.items(), ("mem1-qwen2.5-7b", "qwen2.5-7b"), *(("memory-r", model) for model in MEMORY_R)]
-NO_MODEL = {"pocket", "two-hop", "two-hop-memagent", "sifter", "cpu"}
+NO_MODEL = {"pocket", "two-hop", "two-hop-memagent", "sifter", "cpu", "smollm2"}
 """Recipes of the embedded host, which other tests run."""
 
 

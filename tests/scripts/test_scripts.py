@@ -146,8 +146,9 @@ def test_a_signal_ends_the_evaluation_in_order(asking):
 def test_a_running_server_is_not_asked_with_the_recipe_of_this_machine(asking, tmp_path):
     """recipes/cpu.env, the default for what a machine without a GPU serves by itself, has answers of 64 tokens."""
     router = FakeRouter(default=[5], models=({"id": "served"},))
+    model = shutil.copytree(START, tmp_path / "model", ignore=shutil.ignore_patterns("mem_agent.yaml"))
     with running_beside(router):
-        env = asking(router.port) | {"MEM_CHUNK_TOKENS": "32", "MEM_MAX_MEMORY": "8"}
+        env = asking(router.port) | {"MODEL_PATH": str(model), "MEM_CHUNK_TOKENS": "32", "MEM_MAX_MEMORY": "8"}
         done = subprocess.run(ASK, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
