@@ -3,7 +3,8 @@
 They import the mem_agent of this checkout, whatever its folder is called and wherever the environment's own mem_agent
 lies, and scripts use the environment that the tests run in.
 
-One OpenMP thread for every test process: several spinning ones on a small machine cost more than they give.
+One OpenMP thread for every test process: several spinning ones on a small machine cost more than they give. Ray's
+workers have the priority of other processes: with Ray's own, the lowest but four, a busy machine never comes to them.
 
 No deadline for property tests either: how long an example takes on a busy machine says nothing about the code.
 """
@@ -35,7 +36,8 @@ def show_checkout() -> None:
 
 show_checkout()
 os.environ |= {"VENV": sys.prefix, "INSTALL_VENV": "0"}  # scripts take it as it is
-os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", GOMP_SPINCOUNT="0", TORCHDYNAMO_DISABLE="1")
+os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", GOMP_SPINCOUNT="0", TORCHDYNAMO_DISABLE="1",
+                  RAY_worker_niceness="0")
 
 # Run by test_hosts.py in a process inside the host; elsewhere its imports are not there.
 collect_ignore = [] if "INSIDE_HOST" in os.environ else ["inside_host"]

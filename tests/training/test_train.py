@@ -20,6 +20,7 @@ from mem_agent.system.processes import ChildProcess, ProcessError
 from mem_agent.tests.faults.drill import drill, scene
 from mem_agent.tests.faults.drill import settings as pocket_settings
 from mem_agent.tests.helpers.fake_host import make_model
+from mem_agent.tests.helpers.patience import wait_for
 from mem_agent.training import ranks
 from mem_agent.training.log import read_metrics
 from mem_agent.training.ranks import with_train_procs
@@ -90,13 +91,16 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_anything_is_saved_or_sent
 def test_a_rank_that_died_is_named_in_place_of_the_error_of_rank_zero(tmp_path, monkeypatch):
     def start(name, *_):
         command = [sys.executable, "-c", "import sys; print('MemoryError: none left'); sys.exit(3)"]
-        return ChildProcess(name, command, os.environ, tmp_path / "log")
+        started.append(ChildProcess(name, command, os.environ, tmp_path / "log"))
+        return started[-1]
 
+    started: list[ChildProcess] = []
     monkeypatch.setattr(ranks, "ChildProcess", start)
-    monkeypatch.setattr(ranks, "DEATH_SEEN_S", 1.0)
+    monkeypatch.setattr(ranks, "DEATH_SEEN_S", 0.0)
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(ProcessError, match=r"trainer-1 .* code 3; log .*: MemoryError: none left"):
         with ranks.other_ranks(Config(train_procs=2), []):
+            wait_for(lambda: started[0].exit_code)
             raise RuntimeError("Connection closed by peer")
 
 
