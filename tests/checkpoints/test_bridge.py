@@ -35,14 +35,15 @@ def edit_config(folder: Path, **changes: object) -> Path:
 
 @torch.no_grad()
 def packed_logits(model, sequences: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    lengths = [len(s) for s in sequences]
-    bounds = torch.tensor([0, *lengths]).cumsum(0).int()
+    lengths, device = [len(s) for s in sequences], megatron_cpu.device()
+    bounds = torch.tensor([0, *lengths], device=device).cumsum(0).int()
     packing = PackedSeqParams(
         qkv_format="thd", cu_seqlens_q=bounds, cu_seqlens_kv=bounds,
         max_seqlen_q=max(lengths), max_seqlen_kv=max(lengths),
     )
-    positions = torch.cat([torch.arange(n) for n in lengths])
-    return model(torch.cat(sequences)[None], positions[None], None, packed_seq_params=packing)[0].split(lengths)
+    positions = torch.cat([torch.arange(n) for n in lengths]).to(device)
+    tokens = torch.cat(sequences).to(device)
+    return model(tokens[None], positions[None], None, packed_seq_params=packing)[0].cpu().split(lengths)
 
 
 @pytest.mark.parametrize("architecture,tied,changes", MODELS, ids=str)

@@ -34,7 +34,7 @@ def filled(trainer: Trainer) -> Trainer:
     """With adapters that say something."""
     generator = torch.Generator().manual_seed(5)
     for adapter in adapters(trainer.model):
-        adapter.b.data.normal_(0, 0.05, generator=generator)
+        adapter.b.data.copy_(torch.empty(adapter.b.shape).normal_(0, 0.05, generator=generator))
     return trainer
 
 
