@@ -175,6 +175,8 @@ class Config(BaseModel):
              "at least 2, since an advantage is a reward minus its group's mean; or LOSS=sft"),
             ("global_batch_size", self.trajectories_per_rollout % self.step_trajectories,
              f"a divisor of a rollout's trajectories, {self.trajectories_per_rollout}"),
+            ("lora_rank", embedded and self.lora_rank and self.tp > 1,
+             "0 with TP above 1, since adapters are trained on whole matrices; or TP=1, whose copies share the rows"),
             ("eps_clip_c", 0 < self.eps_clip_c <= 1, "above 1, or 0 for none"),
             ("over_sampling_batch_size", 0 < self.over_sampling_batch_size < batch,
              f"0, or at least ROLLOUT_BATCH_SIZE={batch}"),
@@ -249,7 +251,7 @@ class Config(BaseModel):
             use_recipe()
             env = os.environ
         given = {name: env[name] for name in map(str.upper, cls.model_fields) if env.get(name, "") != ""}
-        return cls.from_mapping({**(defaults or {}), **_of_folder(given)})
+        return cls.from_mapping({**(defaults or {}), **_of_folder(given, evaluates="DATA_ROOT" not in env)})
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
@@ -259,10 +261,10 @@ class Config(BaseModel):
     def to_mapping(self) -> dict[str, Any]:
         return {name.upper(): value for name, value in self}
 
-    def changed(self) -> list[str]:
-        """``NAME=value`` of every setting that is not its default."""
+    def changed(self) -> dict[str, Any]:
+        """The settings that are not their defaults, by variable."""
         default = type(self)().to_mapping()
-        return [f"{name}={value}" for name, value in self.to_mapping().items() if value != default[name]]
+        return {name: value for name, value in self.to_mapping().items() if value != default[name]}
 
     def to_yaml(self) -> str:
         """The text of the host's ``--custom-config-path`` file."""
@@ -278,15 +280,16 @@ class Config(BaseModel):
         return self.replace(**changed, eval_data=shlex.join(map(_absolute, self.eval_files)))
 
 
-def _of_folder(given: Mapping[str, str]) -> dict[str, str]:
-    """The settings with what a TRAIN_DATA of ``mem-agent prepare --output FOLDER`` stands for: its rows and, unless
-    DATA_ROOT names others, its evaluation files."""
+def _of_folder(given: Mapping[str, str], *, evaluates: bool) -> dict[str, str]:
+    """The settings with what a TRAIN_DATA of ``mem-agent prepare --output FOLDER`` stands for: its rows and, if it
+    ``evaluates``, its evaluation files."""
     folder = Path(given.get("TRAIN_DATA", ""))
     if not (folder / "train.jsonl").is_file():
         return dict(given)
     found = {"DATA_ROOT": str(folder), "LENGTH": " ".join(
-        sorted((path.stem.removeprefix("eval_") for path in folder.glob("eval_*.json")), key=len))}
-    evaluated = found if found["LENGTH"] and "DATA_ROOT" not in given else {}
+        sorted((path.stem.removeprefix("eval_") for path in folder.glob("eval_*.json")),
+               key=lambda name: (len(name), name)))}
+    evaluated = found if found["LENGTH"] and evaluates else {}
     return {**evaluated, **given, "TRAIN_DATA": str(folder / "train.jsonl")}
 
 
@@ -324,7 +327,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 def listing(config: Config) -> str:
     """All settings for a terminal: those that are not at their default first, then every group."""
-    changed = [name for name, value in config if value != Config.model_fields[name].default]
+    changed = [name.lower() for name in config.changed()]
     parts = []
     for title, names in (({"Set": changed} if changed else {}) | _groups()).items():
         lines = [f"{name.upper():26} {getattr(config, name)!r:18} {_about(name)}" for name in names]

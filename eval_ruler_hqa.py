@@ -35,9 +35,9 @@ import asyncio
 import logging
 import math
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,7 +48,7 @@ from tqdm import tqdm
 from . import rollout
 from .agents import agent_class
 from .agents.records import Outcome
-from .checkpoints.hf_model import model_to_ask
+from .checkpoints.hf_model import model_to_ask, shell_words
 from .config import Config, ConfigError
 from .evaluation.baselines import one_prompt
 from .evaluation.endpoint import Api, EvalEndpoint, connect
@@ -125,15 +125,15 @@ async def evaluate(
     return summary_of(read_results([output]))
 
 
-def missing_answers(config: Config, model: Path, output: Path) -> int:
-    """How many answers ``output`` lacks, asked before engines are started.
+def missing_answers(config: Config, model: Path, output: Path, *, write: bool = True) -> int:
+    """How many answers ``output`` lacks, asked before engines are started; ``write`` False: nothing is written.
 
     Raises:
         EvalError: data or folder cannot be used. ConfigError: settings cannot.
     """
     check_plugins(config, training=False)
-    with lock_results(output):
-        return len(missing_jobs(config, model, output, Api.GENERATE, "", ""))
+    with lock_results(output) if write else nullcontext():
+        return len(missing_jobs(config, model, output, Api.GENERATE, "", "", write=write))
 
 
 def _ask(config: Config, endpoint: EvalEndpoint) -> Ask:
@@ -254,10 +254,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     (model, config), output = model_to_ask(options.model, "--model"), options.output
     config = config.replace(length=options.length or config.length, data_root=options.data_root or config.data_root)
     if options.dry_run:
-        with tempfile.TemporaryDirectory() as nothing:
-            count = missing_answers(config, model, Path(nothing))
+        count = missing_answers(config, model, output, write=False)
         server = config.base_url or f"{config.num_engines} engines of {config.engine_max_len} tokens, which it starts"
-        print("# settings that are not their defaults", "  ".join(config.changed()), sep="\n")
+        print("# settings that are not their defaults", *shell_words(config.changed()), sep="\n")
         print(f"# {count} answers of {config.length} in {config.data_root}, by {server}; rows go to {output}")
         return 0
     run_stoppable(

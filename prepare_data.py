@@ -2,6 +2,7 @@
 
     mem-agent prepare --hf-dataset BytedTsinghua-SIA/hotpotqa --output train.jsonl
     mem-agent prepare --input own_questions.csv --output train.jsonl
+    mem-agent prepare --input own_questions.csv --output data/own      with held-out questions (data/own_questions.py)
     mem-agent prepare --synthesize --raw hotpot_train_v1.1.json --documents 200 --output train.jsonl
 
 ``python prepare_data.py`` is the same command. The last one makes the documents: every question's gold ones hidden
@@ -52,7 +53,7 @@ from tqdm import tqdm
 
 from .data.document_store import DocumentWriter, store_folder
 from .data.eval_files import sha256_of
-from .data.own_questions import write_folder
+from .data.own_questions import numbered_documents, write_folder
 from .data.questions import Question, load_corpora, read_question, row_of
 from .data.rows import BadRow, BadRows, DataError, NoGoodRows, open_dataset, open_file
 from .data.synthesize import add_options, chosen, parse_curriculum, training_questions
@@ -76,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
     output: Path = args.output
     if output.exists() and any(path.exists() and path.samefile(output) for path in [*args.raw, args.input] if path):
         raise DataError(f"{output} is also an input; choose another --output")
-    if not output.suffix and not args.synthesize:
+    if (output.is_dir() or not output.suffix) and not args.synthesize:
         return _write_folder(args)
     if args.held_out is not None or args.lengths:
         raise DataError(f"--held-out and --lengths are for a folder; {output} is a file")
@@ -128,6 +129,8 @@ def _good_rows(args: argparse.Namespace, counts: Counter[str]) -> Iterator[tuple
 
     def read(fields: dict[str, Any]) -> tuple[Question, bytes, str | None, dict[str, Any]]:
         row, document = row_of(question := read_question(fields))
+        if args.lengths or args.documents:
+            numbered_documents(question, {})
         if counts["with documents"] and _DOCUMENT.isdisjoint(row["metadata"]):
             raise BadRow("context is missing, which the rows before have")
         return question, _line(row), document, row["metadata"]
@@ -186,7 +189,8 @@ def _parser() -> argparse.ArgumentParser:
     source.add_argument("--synthesize", action="store_true", help="make long documents from --raw files")
     add = parser.add_argument
     add("--hf-split", default="train", help="split of the dataset (train)")
-    add("--output", type=Path, required=True, metavar="FILE", help="JSONL file to write")
+    add("--output", type=Path, required=True, metavar="FILE",
+        help="JSONL file to write, or a folder for rows and evaluation files")
     add("--limit", type=positive_number, metavar="N", help="stop after N rows written")
     add("--documents", metavar="CURRICULUM",
         help="documents per row, perhaps several with their shares, trained on in this order "

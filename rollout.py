@@ -37,6 +37,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -44,7 +45,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from .agents import outcome_weight, turn_cost
+from .agents import turn_cost
 from .agents.interface import MemoryAgent, Reading
 from .agents.records import (
     Failure,
@@ -64,7 +65,7 @@ from .hooks import no_signal, rewards, traces
 from .hooks.host import HostArgs, as_output, evaluate, is_aborting, keep_policy, rollout_fully_async, sampling_of
 from .hooks.metrics import metrics_line, rollout_metrics
 from .hooks.reader import Reader, context_of, question_of, reader_for, row_of, task_name, task_of
-from .hooks.sample import Record, ended, lost, require_survivors, reward_of, write_failure, write_record, write_scores
+from .hooks.sample import Record, ended, lost, require_survivors, write_failure, write_record, write_scores
 from .rewards.reward import overlong_cost, plain_parts
 from .rollout_client import How, client_for
 from .system.concurrency import gather_or_cancel
@@ -170,20 +171,19 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
     """
     host = HostArgs(args)
     sample.reward, sample.remove_sample = None, False
-    task = task_name(host.config, sample)
+    task, error = task_name(host.config, sample), None
     try:
         trajectory, reader = await _read(args, host, sample, sampling_params, evaluation)
         # Hundreds of memories take a while to decode, and other trajectories need this loop meanwhile.
         record = await asyncio.to_thread(reader.record, trajectory, sample, evaluation=evaluation, task=task)
     except (ConfigError, asyncio.CancelledError):
         raise
-    except Exception as error:  # the rollout boundary: one bad trajectory must not end the run
-        failure = _failure(error)
-        _tell(host, failure, error)
-        trajectory = Trajectory((), Outcome.FAILED, failure=failure)
+    except Exception as unforeseen:  # the rollout boundary: one bad trajectory must not end the run
+        error = unforeseen
+        trajectory = Trajectory((), Outcome.FAILED, failure=_failure(error))
         record = Record.of_trajectory(trajectory, evaluation=evaluation, task=task)
     if trajectory.failure:
-        _tell(host, trajectory.failure)
+        _tell(host, trajectory.failure, error)
     versions = [turn.weight_version for turn in trajectory.turns]
     return write_record(sample, record, trajectory.answer, versions, host.reward_key)
 
@@ -196,23 +196,32 @@ _told: set[tuple[str, FailureKind, str]] = set()
 """Failures that were told: run folder, kind and, of one that nobody foresaw, where it was raised."""
 
 
+def _place(error: BaseException) -> str:
+    """``file:line`` of the innermost call that is a user's: neither of this pack, nor installed, nor Python's own."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    known = {__package__, *sys.stdlib_module_names}
+    own = [(frame, line) for frame, line in frames if "site-packages" not in frame.f_code.co_filename
+           and str(frame.f_globals.get("__name__")).partition(".")[0] not in known]
+    frame, line = (own or frames)[-1]
+    return f"{frame.f_code.co_filename}:{line}"
+
+
 def _failure(error: Exception) -> Failure:
     """One that nobody foresaw is named by file and line."""
     if isinstance(error, TurnFailed):
         return Failure(error.kind, str(error))
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return Failure(FailureKind.INTERNAL, f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})")
+    return Failure(FailureKind.INTERNAL, f"{type(error).__name__}: {error} ({_place(error)})")
 
 
 def _tell(host: HostArgs, failure: Failure, error: Exception | None = None) -> None:
     """The first failure of its kind, one that nobody foresaw with its traceback; metrics count all
     (``failed/<kind>``)."""
-    unforeseen = failure.kind is FailureKind.INTERNAL
-    told = (host.save, failure.kind, failure.message.rpartition(" ")[2] if unforeseen else "")
+    unforeseen = error if failure.kind is FailureKind.INTERNAL else None
+    told = (host.save, failure.kind, _place(unforeseen) if unforeseen else "")
     if told not in _told:
         _told.add(told)
         logger.warning("a trajectory failed, %s: %s; others like it are only counted", failure.kind, failure.message,
-                       exc_info=error if unforeseen else None)
+                       exc_info=unforeseen)
 
 
 async def _read(
@@ -315,16 +324,11 @@ def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
     _failed_groups[host.save] = 0 if any(map(ended, group)) else _failed_groups[host.save] + 1
     if _failed_groups[host.save] >= host.rollout_groups:
         require_survivors(group, f"{host.rollout_groups} consecutive groups")
-    turns_count = outcome_weight(host.config) < 1.0
-    worths = set()
-    for sample in filter(ended, group):
-        record = Record.of(sample) if turns_count else None
-        worths.add((reward_of(sample, host.reward_key), *((record and record.state_totals) or ())))
-    differ = len(worths) > 1
+    differ = len(no_signal.worths(host, group)) > 1
     _equal_groups[host.save] = 0 if differ else _equal_groups[host.save] + 1
     if _equal_groups[host.save] >= EQUAL_ROLLOUTS * host.rollout_groups:
         raise ConfigError(f"{_equal_groups[host.save]} consecutive groups each had equal rewards. "
-                          f"{no_signal.explanation(host, group)}")
+                          f"{no_signal.explanation(host, group)}; or set DYNAMIC_FILTER=none")
     return differ
 
 

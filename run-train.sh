@@ -32,10 +32,13 @@ if [ "$HOST" != local ]; then
 fi
 if [ "${EVAL:-1}" = 1 ]; then options+=(--evaluate); fi
 pocket_unless_told
-if [ "$DRY_RUN" = 1 ]; then # what can be said before anything is installed
+if [ "$DRY_RUN" = 1 ] && [ ! -x "$VENV/bin/python" ]; then # what can be said before anything is installed
+    missing=0
     for name in HF_CKPT TRAIN_DATA DATA_ROOT TORCH_DIST MEM_PROMPTS; do
-        case "${!name:-}" in /* | ./* | ../*) [ -e "${!name}" ] || say "$name=${!name}: no such file or folder" ;; esac
+        case "$name=${!name:-}" in *= | *[[*]* | HF_CKPT=[!./]*) continue ;; esac # none, several files, a hub id
+        [ -e "${!name}" ] || { say "$name=${!name}: no such file or folder" && missing=1; }
     done
+    [ "$missing" = 0 ] || exit 1
 fi
 setup_python
 default_recipe

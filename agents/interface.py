@@ -15,11 +15,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from ..config import Config, ConfigError
+from ..config import Config
 from ..system.plugins import NoSettings
 from .documents import Chunks
 from .prompts import Frame, Prompts
-from .records import Generation, Message, Trajectory, TurnRequest
+from .records import FailureKind, Generation, Message, Trajectory, TurnFailed, TurnRequest
 from .vocabulary import Vocabulary
 
 
@@ -95,9 +95,10 @@ class MemoryAgent(ABC):
         """The reply of a memory turn that turns the memory ``before`` into ``memory``; both may be empty.
 
         Raises:
-            ConfigError: its replies follow no such rule, so LOSS=sft needs them from the rows.
+            TurnFailed: its replies follow no such rule, so LOSS=sft needs them from the rows.
         """
-        raise ConfigError("LOSS=sft: replies of this AGENT are made by no rule; rows give them in metadata.replies")
+        raise TurnFailed(FailureKind.NO_REPLY, "replies of this AGENT are made by no rule; the row has to give them "
+                         "in metadata.replies")
 
     def counts(self, state: Any) -> dict[str, float]:
         """Metrics of the agent's own, beside those of the loop."""

@@ -106,7 +106,7 @@ class MemAgent(MemoryAgent):
         return replace(state, memory=max(tuple(ids), self.empty, key=len))
 
     def reply_for(self, before: str, memory: str) -> str:
-        if self.memory_name != MemAgent.memory_name:  # another wording asks for another form
+        if (self.memory_name, type(self).update) != (MemAgent.memory_name, MemAgent.update):  # of another form
             return super().reply_for(before, memory)
         return memory or self.vocabulary.decode(self.empty)
 

@@ -38,7 +38,6 @@ Whatever was started for the question has ended by then.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -46,6 +45,8 @@ from typing import Any
 
 import orjson
 from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 from ..agents.records import TurnFailed
@@ -85,7 +86,7 @@ async def _ask(options: argparse.Namespace, shown: _Shown) -> None:
                 _print_json("failed", kind=error.kind, message=str(error))
             raise MemAgentError(str(error)) from None
         finally:
-            shown.status.stop()
+            shown.progress.stop()
     shown.end(answered)
     if not answered.text.strip():
         raise MemAgentError("the model replied with nothing")
@@ -103,8 +104,9 @@ class _Shown:
         self._console = Console(stderr=True, highlight=False, quiet=options.quiet or options.json)
         self.is_live = self._console.file.isatty() and not self._console.quiet
         """Whether a last line shows what is being written, the time so far and what is left."""
-        self.status = self._console.status("")
-        self._began = 0.0
+        memory = TextColumn("{task.description}", "dim", markup=False, table_column=Column(no_wrap=True))
+        self.progress = Progress(MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), memory,
+                                 console=self._console, transient=True)
         self._sections: tuple[Section, ...] = ()
         self._memory = ""
         notes = [f"{document.name}: {document.note}" for document in documents.documents if document.note]
@@ -129,7 +131,7 @@ class _Shown:
             if step.kind == "memory":
                 self._memory_turn(step)
         elif not self._options.quiet:
-            self.status.stop()
+            self.progress.stop()
             print(step.text, end="", flush=True)
 
     def _started(self, started: Started) -> None:
@@ -140,16 +142,13 @@ class _Shown:
                     for one in self.documents.documents]
             _print_json("started", documents=read, skipped=self.documents.skipped, document_tokens=tokens,
                         sections=[self._places(number) for number in range(len(self._sections))])
-
-        self._began = time.monotonic()
         if self.is_live:
-            self.status.start()
+            self._task = self.progress.add_task("", total=len(self._sections))
+            self.progress.start()
 
     def _growing(self, step: Growing) -> None:
-        passed, done, sections = time.monotonic() - self._began, step.section, len(self._sections)
-        left = f", some {_clock(passed / done * (sections - done))} left" if done else ""
-        told = f"[{done + 1}/{sections}] {_clock(passed)}{left}: {one_line(step.memory)}"
-        self.status.update(Text(told, "dim", no_wrap=True, overflow="ellipsis"))
+        room = max(20, self._console.width - 40)  # its end is what is being written
+        self.progress.update(self._task, completed=step.section, description=one_line(step.memory)[-room:])
 
     def _places(self, number: int) -> Sequence[Place]:
         section = self._sections[number]
@@ -161,6 +160,8 @@ class _Shown:
         place = "merged"
         for number in turn.sections:
             place = f"[{number + 1}/{len(self._sections)}] {_joined(self._places(number))}"
+        if self.is_live:
+            self.progress.update(self._task, completed=turn.sections[-1] + 1 if turn.sections else None)
         changed = any(piece.change is not Change.SAME for piece in pieces)
         shown = pieces if self._options.show_memory else shortened(pieces) if changed else []
         self.say(f"{place}: {marked(shown) or 'unchanged'}")
@@ -177,7 +178,7 @@ class _Shown:
             if found:
                 print("\nFrom:", *map(_line, found), sep="\n  ")
             else:
-                print("\nFrom no section: the words of the answer stand in none that the memory was written from.")
+                print("\nFrom no section: no memory took the answer's words from one.")
             if answered.finish_reason == "length":
                 self.say("the reply was cut at its limit; raise MEM_MAX_FINAL", "yellow")
 
@@ -186,10 +187,6 @@ class _Shown:
         start, end = quoted(text, self._sections[number], answer, self._options.question)
         return {"section": number, "places": self._places(number), "quote": text[start:end],
                 "at": self.documents.places(start, end)}
-
-
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
 def _joined(places: Sequence[Place]) -> str:

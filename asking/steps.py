@@ -118,10 +118,15 @@ def words(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text.casefold()))
 
 
+def _telling(answer: str, question: str) -> frozenset[str]:
+    """The answer's words that tell where it comes from."""
+    held = words(answer) - _LITTLE or words(answer)
+    return held - words(question) or held
+
+
 def sources(turns: Sequence[TurnDone], answer: str, question: str) -> tuple[int, ...]:
     """Numbers of sections, in the order of the text; ``turns`` are those of one reading, in order."""
-    held = words(answer) - _LITTLE or words(answer)
-    wanted = held - words(question) or held
+    wanted = _telling(answer, question)
     entered: dict[str, set[int]] = {}
     before: frozenset[str] = frozenset()
     pending: list[TurnDone] = []
@@ -147,7 +152,7 @@ def quoted(text: str, section: Section, answer: str, question: str) -> tuple[int
     A sentence that a border of the section cuts counts whole, up to ``LONGEST`` characters outside. A longer sentence
     is cut to the characters around the answer's first word.
     """
-    wanted = words(answer) - words(question) or words(answer)
+    wanted = _telling(answer, question)
     best, start, end = (0, 0), section.start, section.start
     for sentence in _SENTENCE.finditer(text, max(0, section.start - LONGEST), section.end + LONGEST):
         last = sentence.start() + len(sentence[0].rstrip())

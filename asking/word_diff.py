@@ -45,9 +45,10 @@ def word_diff(before: str, after: str) -> list[Piece]:
     """The pieces of both texts, in order, removed ones before what is added in their place."""
     pieces = _differing(_WORD.findall(before), _WORD.findall(after))
     kept = sum(len(piece.text) for piece in pieces if piece.change is Change.SAME)
-    if 2 * kept >= min(len(before), len(after)) or len(sentences := _SENTENCE.findall(after)) < 2:
+    old, new = _SENTENCE.findall(before), _SENTENCE.findall(after)
+    if 2 * kept >= min(len(before), len(after)) or max(len(old), len(new)) < 2:
         return pieces
-    return _differing(_SENTENCE.findall(before), sentences)
+    return _differing(old, new)
 
 
 def _differing(old: list[str], new: list[str]) -> list[Piece]:

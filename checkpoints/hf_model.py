@@ -170,7 +170,7 @@ def model_settings(folder: Path) -> dict[str, Any]:
     """
     settings = {name: value for name, value in left_settings(folder).items() if name in AGENT_FIELDS}
     if settings.get("MEM_PROMPTS"):
-        settings["MEM_PROMPTS"] = os.path.normpath(folder / settings["MEM_PROMPTS"])
+        settings["MEM_PROMPTS"] = os.path.realpath(folder / settings["MEM_PROMPTS"])
     valid = Config.from_mapping(settings).to_mapping()
     return {name: valid[name] for name in settings}
 

@@ -34,8 +34,8 @@ import orjson
 
 from .document_store import DocumentWriter, store_folder
 from .eval_files import eval_name, locked_manifest, parse_lengths
-from .questions import Paragraph, Question, assemble, pool_question, row_of
-from .rows import DataError, as_json_list
+from .questions import Paragraph, PoolQuestion, Question, assemble, pool_question, row_of, spaced_documents
+from .rows import BadRow, DataError, as_json_list
 from .synthesize import haystack, lengths_of, parse_curriculum
 
 TRAIN, OWN = "train.jsonl", "own"
@@ -60,7 +60,7 @@ def split_questions(
         if len(drawn) + len(group) <= most:
             drawn.update(group)
     if most and not 0 < len(drawn) < len(questions):
-        raise DataError(f"{len(questions)} questions, {len(groups)} of them with nothing in common: {most} cannot be "
+        raise DataError(f"{len(questions)} questions in {len(groups)} groups that share no document: {most} cannot be "
                         "held out; choose another --held-out, or 0 and evaluate on a file of its own")
     sides: tuple[list[Question], list[Question]] = ([], [])
     for number, question in enumerate(questions):
@@ -101,49 +101,56 @@ def write_folder(
     numbers = parse_lengths(" ".join(name for name in names if name != OWN)) if set(names) - {OWN} else ()
     documents = documents or (str(min(numbers)) if numbers else "")
     train, held = split_questions(questions, held_out, seed)
+    rows = lengthened(train, documents, seed)  # what cannot be made is said before anything is written
+    asked = {name: lengthened(held, "" if name == OWN else name, seed) for name in names if held}
     source = {**source, "held_out": held_out, "seed": seed}
     with locked_manifest(folder) as manifest:
         made = source | {"documents": documents}
         if not manifest.has(TRAIN, made):
             with manifest.draft(TRAIN, made) as file, DocumentWriter(store_folder(folder / TRAIN)) as store:
-                for row, document in map(row_of, _lengthened(train, documents, seed)):
+                for row, document in map(row_of, rows):
                     file.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
                     if document is not None:
                         store.add(document)
-        of_each = f" of {documents} documents" if documents else ""
-        print(f"{folder / TRAIN}: {len(train)} rows{of_each}")
-        for name in names if held else ():
+        print(f"{folder / TRAIN}: {len(train)} rows{f' of {documents} documents' if documents else ''}")
+        for name, entries in asked.items():
             made = source | {"length": name}
             if not manifest.has(eval_name(name), made):
-                asked = _lengthened(held, "" if name == OWN else name, seed)
                 with manifest.draft(eval_name(name), made) as file:
-                    file.writelines(as_json_list(map(_entry, range(len(held)), asked)))
+                    file.writelines(as_json_list(map(_entry, range(len(held)), entries)))
             print(f"{folder / eval_name(name)}: {len(held)} questions")
 
 
-def _lengthened(questions: Sequence[Question], documents: str, seed: int) -> Iterator[Question]:
-    """The questions, each with its own document, or with as many documents as the curriculum says."""
+def lengthened(questions: Sequence[Question], documents: str, seed: int) -> Iterator[Question]:
+    """The questions, each with its own document, or with as many documents as the curriculum says.
+
+    Raises DataError: so many documents cannot be found.
+    """
     if not documents:
-        yield from questions
-        return
+        return iter(questions)
     curriculum, pool = parse_curriculum(documents), dict[str, int]()
-    numbered = [pool_question(_in_paragraphs(question), pool, as_published=False) for question in questions]
-    texts = tuple(pool)
-    for question, one, length in zip(questions, numbered, lengths_of(curriculum, len(questions)), strict=True):
-        extras = question.extras | {"num_docs": length} | ({"curriculum": True} if len(curriculum) > 1 else {})
-        context = assemble(texts[number] for number in haystack(texts, one, length, seed))
-        yield question._replace(context=context, extras=extras)
+    numbered = [numbered_documents(question, pool) for question in questions]
+    texts, lengths = tuple(pool), list(lengths_of(curriculum, len(questions)))
+    drawn = [haystack(texts, one, length, seed) for one, length in zip(numbered, lengths, strict=True)]
+    own = {"curriculum": True} if len(curriculum) > 1 else {}
+    return (question._replace(context=assemble(texts[number] for number in found),
+                              extras={**question.extras, "num_docs": len(found), **own})
+            for question, found in zip(questions, drawn, strict=True))
 
 
-def _in_paragraphs(question: Question) -> Question:
-    return question if question.paragraphs else question._replace(paragraphs=(Paragraph(None, (question.context,)),))
+def numbered_documents(question: Question, pool: dict[str, int]) -> PoolQuestion:
+    """The question with its documents in the ``pool``. Raises BadRow: none of its own can be hidden among others."""
+    if not (question.paragraphs or question.context):
+        raise BadRow("context is missing, and longer documents are made of them")
+    paragraphs = question.paragraphs or (Paragraph(None, (question.context,)),)
+    return pool_question(question._replace(paragraphs=paragraphs), pool, as_published=False)
 
 
 def _entry(index: int, question: Question) -> dict[str, Any]:
     """Of an evaluation file."""
-    row, document = row_of(question)
-    metadata = row["metadata"]
-    entry = {"index": index, "id": question.id, "input": question.question, "answers": question.answers}
-    entry |= {name: metadata[name] for name in ("num_docs", "supporting", "task") if name in metadata}
-    text = document or metadata.get("context", "")
-    return entry | ({"context": text} if text else {})
+    entry: dict[str, Any] = {
+        "index": index, "id": question.id, "input": question.question, "answers": question.answers}
+    entry |= {name: question.extras[name] for name in ("num_docs", "task") if name in question.extras}
+    text = question.context or assemble(spaced_documents(question.paragraphs))
+    more = {"supporting": question.supporting, "context": text}
+    return entry | {name: value for name, value in more.items() if value}

@@ -109,7 +109,8 @@ def haystack(
     chosen += islice(strangers, length - len(chosen))
     if len(chosen) < length:
         raise DataError(f"question {question.id}: {length} documents asked for; of the {len(documents)} in the pool "
-                        f"{len(chosen)} can be used (others hold its answer); give more raw files")
+                        f"{len(chosen)} can be used (others hold its answer); choose a smaller length, or give more "
+                        "documents")
     (random.Random(4) if published else rng).shuffle(chosen)
     return tuple(chosen)
 

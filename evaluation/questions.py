@@ -48,7 +48,7 @@ from ..hooks.sample import Record, Sample
 from ..hooks.traces import EvaluationFiles, Teller
 from ..rewards.qa_metrics import METRICS as RULER_METRICS
 from ..tasks import Task
-from .results import EvalError, Row, Run, read_rows, scores_of, write_run
+from .results import EvalError, Row, Run, joined_run, read_rows, scores_of, write_run
 
 logger = logging.getLogger(__name__)
 
@@ -194,8 +194,10 @@ class Job(NamedTuple):
     sample: int
 
 
-def missing_jobs(config: Config, model: Path, output: Path, api: str, served_model: str, weights: str) -> list[Job]:
-    """The answers that ``output`` lacks, longest documents first. Writes ``run.json``.
+def missing_jobs(
+    config: Config, model: Path, output: Path, api: str, served_model: str, weights: str, *, write: bool = True
+) -> list[Job]:
+    """The answers that ``output`` lacks, longest documents first; ``write``: its ``run.json``.
 
     Raises:
         EvalError: a file of questions cannot be used, or ``output`` holds rows of something else.
@@ -222,11 +224,13 @@ def missing_jobs(config: Config, model: Path, output: Path, api: str, served_mod
     settings = {name: getattr(config, name) for name in _SHAPE_ANSWERS[mode]}
     if config.mem_prompts:
         settings["mem_prompts"] = Path(config.mem_prompts).read_text(encoding="utf-8")
-    write_run(output, Run(
+    run = joined_run(output, Run(
         model=model_hash(model), model_name=str(model.absolute()), weights=weights, mode=config.eval_mode,
         settings=settings | {"eval_api": api, "served_model": served_model}, samples=config.eval_samples,
         data={length: data_hash(root, length) for length in counts}, questions=counts,
     ))
+    if write:
+        write_run(output, run)
     return sorted(jobs, key=lambda job: (-len(job.context), job.question.length, job.question.id, job.sample))
 
 

@@ -166,21 +166,25 @@ def lock_results(output: Path) -> Iterator[None]:
         yield
 
 
-def write_run(output: Path, run: Run) -> None:
+def joined_run(output: Path, run: Run) -> Run:
     """With the lengths and samples that ``output`` has already. Raises EvalError where it holds rows of something
     else."""
-    if has_run(output):
-        known = read_run(output)
-        found = [f"{name.upper()} was {known.settings.get(name)!r}, is {value!r}"[:80]
-                 for name, value in run.settings.items() if known.settings.get(name) != value]
-        found += ["another model"] * ((known.model, known.weights) != (run.model, run.weights))
-        found += [f"another eval_{length}.json" for length, digest in run.data.items()
-                  if known.data.get(length, digest) != digest]
-        if found:
-            raise EvalError(f"{output} holds other results ({'; '.join(found[-3:])}); set another SAVE_FILE (of a "
-                            "training run: SAVE_PATH), or remove it")
-        run = replace(run, samples=max(known.samples, run.samples), data={**known.data, **run.data},
-                      questions={**known.questions, **run.questions})
+    if not has_run(output):
+        return run
+    known = read_run(output)
+    found = [f"{name.upper()} was {known.settings.get(name)!r}, is {value!r}"[:80]
+             for name, value in run.settings.items() if known.settings.get(name) != value]
+    found += ["another model"] * ((known.model, known.weights) != (run.model, run.weights))
+    found += [f"another eval_{length}.json" for length, digest in run.data.items()
+              if known.data.get(length, digest) != digest]
+    if found:
+        raise EvalError(f"{output} holds other results ({'; '.join(found[-3:])}); set another SAVE_FILE (of a "
+                        "training run: SAVE_PATH), or remove it")
+    return replace(run, samples=max(known.samples, run.samples), data={**known.data, **run.data},
+                   questions={**known.questions, **run.questions})
+
+
+def write_run(output: Path, run: Run) -> None:
     write_atomically(output / _RUN, orjson.dumps(asdict(run), option=orjson.OPT_INDENT_2))
 
 

@@ -132,28 +132,32 @@ class ChatClient:
             self._loops[loop] = client, asyncio.Semaphore(settings.concurrency)
         return self._loops[loop]
 
-    async def _asked(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> list[Reply]:
-        settings, budget = self.settings, self._budget
+    async def _asked(
+        self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None, neutral: bool = True
+    ) -> list[Reply]:
+        settings, budget, neutral = self.settings, self._budget, neutral and self._neutral
         body: Any = {"model": settings.model, "messages": messages, "temperature": settings.temperature,
                      budget: settings.max_output_tokens}
         optional = {"top_p": settings.top_p, "seed": seed, "n": settings.samples if settings.samples > 1 else None}
         body |= {name: value for name, value in optional.items() if value is not None}
-        switch = {"enable_thinking": settings.thinking}
-        own = {} if settings.thinking is None else {"chat_template_kwargs": switch}
-        neutral = {name: value for name, value in ({"top_p": 1.0} | NEUTRAL).items() if name not in body}
-        more = own | (neutral if self._neutral else {})
+        unset = {name: value for name, value in ({"top_p": 1.0} | NEUTRAL).items() if name not in body}
+        more: dict[str, Any] = unset if neutral else {}
+        if settings.thinking is not None:
+            more = more | {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
         try:
             choices = (await client.chat.completions.create(**body, extra_body=more)).choices
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
             if _NEW_BUDGET in error.response.text and budget != _NEW_BUDGET:
                 self._budget = _NEW_BUDGET
-                return await self._asked(client, messages, seed)
-            if not self._neutral:
+                return await self._asked(client, messages, seed, neutral)
+            if not neutral:
                 raise
-            choices = (await client.chat.completions.create(**body, extra_body=own)).choices
-            self._neutral = False
-            logger.warning("%s takes not all of %s: what its model's generation_config.json says of them changes its "
-                           "replies", settings.url, ", ".join(neutral))
+            replies = await self._asked(client, messages, seed, neutral=False)
+            if self._neutral:
+                self._neutral = False
+                logger.warning("%s takes not all of %s: what its model's generation_config.json says of them changes "
+                               "its replies", settings.url, ", ".join(unset))
+            return replies
         if len(choices) < settings.samples:
             raise ValueError(f"{len(choices)} replies, {settings.samples} were asked for")
         return [Reply(choice.message.content or "", choice.finish_reason == "length")

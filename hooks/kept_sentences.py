@@ -45,7 +45,7 @@ class KeptSentences:
         self._kept: list[str] = []
 
     def reply(self, request: TurnRequest) -> str:
-        """Raises ConfigError: no rule says what a turn of this agent replies."""
+        """Raises TurnFailed: no rule says what a turn of this agent replies."""
         if request.kind is TurnKind.FINAL:
             return self._final
         before, shown = self._memory(), request.section

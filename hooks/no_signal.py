@@ -1,7 +1,7 @@
 r"""A run that cannot learn says so, once: GRPO has no gradient where all siblings of a group earn the same.
 
-After three rollouts in a row without two unlike rewards in any group, one warning says what the policy replied, why
-that is worth what it is worth, and what to try::
+After three rollouts in a row without two unlike rewards in any group, one warning says what the policy replied, why it
+earns no more, and what to try::
 
     no group of the last 3 rollouts has two unlike rewards, so nothing is learnt. Asked 'Which key?' (red), the policy
     replied 'The key was red.': TASK=qa finds no answer in it. Try a supervised start first (LOSS=sft on the same
@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from ..agents import outcome_weight
 from ..agents.records import Outcome
 from ..system.text import one_line
 from .host import HostArgs
@@ -30,20 +31,30 @@ _equal_rollouts: Counter[str] = Counter()
 
 def watch(host: HostArgs, samples: Sequence[Any]) -> None:
     """Take one rollout's samples into account; warns when ROLLOUTS of them had nothing to learn from."""
-    rewards: dict[Any, set[float | None]] = {}
+    groups: dict[Any, list[Any]] = {}
     for sample in filter(ended, samples):
-        rewards.setdefault(sample.group_index, set()).add(reward_of(sample, host.reward_key))
-    if not rewards:
+        groups.setdefault(sample.group_index, []).append(sample)
+    if not groups:
         return  # failures have their own counts
-    differ = any(len(values) > 1 for values in rewards.values())
+    differ = any(len(worths(host, group)) > 1 for group in groups.values())
     _equal_rollouts[host.save] = 0 if differ else _equal_rollouts[host.save] + 1
     if _equal_rollouts[host.save] == ROLLOUTS:
         logger.warning("no group of the last %d rollouts has two unlike rewards, so nothing is learnt. %s", ROLLOUTS,
                        explanation(host, samples))
 
 
+def worths(host: HostArgs, group: Sequence[Any]) -> set[tuple[float | None, ...]]:
+    """What the trajectories of a group are worth, those that failed left out: the reward, and those of their turns
+    where they count."""
+    turns_count, found = outcome_weight(host.config) < 1.0, set()
+    for sample in filter(ended, group):
+        record = Record.of(sample) if turns_count else None
+        found.add((reward_of(sample, host.reward_key), *((record and record.state_totals) or ())))
+    return found
+
+
 def explanation(host: HostArgs, samples: Sequence[Any]) -> str:
-    """What the policy replied to one of the samples, why that is worth what it is worth, and what to try."""
+    """What the policy replied to one of the samples, why it earns no more, and what to try."""
     finished = list(filter(ended, samples))
     records = [Record.of(sample) for sample in finished]
     if finished and all(record and record.accuracy and record.accuracy > 0 for record in records):

@@ -195,7 +195,7 @@ def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:
     told = [answered(host.config, sample, record) for sample, record in batch]
     earned = run.reward.batch_parts(told) if batch else []
     for (sample, record), given in zip(batch, earned, strict=True):
-        parts = plain_parts(given, run.reward.batch_parts)
+        parts = plain_parts(given, run.reward.batch_parts, "batch")
         total = {**record.reward_parts, **parts}
         write_scores(sample, replace(record, reward_parts=total, batch_scored=True))
         sample.reward = as_reward(sum(total.values()), host.reward_key)

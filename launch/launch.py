@@ -99,11 +99,9 @@ def write_records(plan: Plan) -> None:
 def print_plan(plan: Plan, conversion: Sequence[str] = ()) -> None:
     """Print what would be written and run, in order, as shell and YAML; ``conversion`` is the last command."""
     config, gpus = plan.config, plan.layout.gpus_per_node
-    default = Config().to_mapping()
-    changed = {name: value for name, value in config.to_mapping().items() if value != default[name]}
     print(f"# {config.host} in {config.host_root}\n# {plan.layout}")
     print("# --- config of every worker, except settings that are their defaults")
-    print(yaml.safe_dump({"mem_agent": changed}, sort_keys=False), end="")
+    print(yaml.safe_dump({"mem_agent": config.changed()}, sort_keys=False), end="")
     print("# --- environment of every worker")
     print(*(f"{name}={shlex.quote(value)}" for name, value in plan.variables.items()), sep="\n")
     print("# --- commands")

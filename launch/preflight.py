@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,8 @@ from ..system.plugins import shell_words
 from ..system.server_url import is_loopback
 from .plan import Plan
 
+logger = logging.getLogger("mem_agent")
+
 _REFUSED = {"--partial-rollout", "--group-rm", "--apply-chat-template", "--rollout-top-p"}
 """Flags of HOST_ARGS under which the pack's hooks would not work: a multi-turn trajectory cannot be continued, rewards
 are given by trajectory, a rendered chat would become the question, training needs the whole vocabulary's log-probs."""
@@ -30,7 +33,10 @@ def find_problems(plan: Plan, *, of_machine: bool = True) -> list[str]:
     if of_machine:
         found += _machine_problems(config)
         checks += [partial(_check_data, config), partial(check_tracker, config)]
-        found += _row_problems(config)
+        every, some = _row_problems(config)
+        found += every
+        for line in some:
+            logger.warning(line)
     for check in checks:
         try:
             check()
@@ -70,12 +76,12 @@ def _machine_problems(config: Config) -> Iterator[str]:
                    "convert it with convert-to-hf.sh, which merges them, and set HF_CKPT to that")
 
 
-def _row_problems(config: Config) -> list[str]:
+def _row_problems(config: Config) -> tuple[list[str], list[str]]:
     try:
         source, folder = DataSource(without_slice(config.train_data), config.seed), Path(config.hf_ckpt)
         return row_problems(config, source, load_vocabulary(folder, config.trust_remote_code))
     except MemAgentError:  # which others name
-        return []
+        return [], []
 
 
 def _check_data(config: Config) -> None:

@@ -145,12 +145,14 @@ class Headline(NamedTuple):
 
 
 def headlines(material: Material) -> Iterator[Headline]:
-    """Each evaluation against the first one, or the last of a file against its first where their answers are not
-    there; how rewards moved only where nothing was evaluated."""
+    """Each evaluation against the first one, or, without answers, the last of each file against its first; how rewards
+    moved only where nothing was evaluated."""
     labels, sentences = [shorten(result.label) for result in material.results], TEXTS["headlines"]
     for run in material.trained if not labels else ():
         points = material.points[material.points["run"] == run.label]
         for file, own in points.groupby("file", sort=False):
+            if len(own) < 2:
+                continue
             first, last = own.iloc[0], own.iloc[-1]
             yield Headline(f"{last['mean'] - first['mean']:+z.1f}", sentences["evaluated"].format(
                 run=shorten(run.label), file=file, metric=first["metric"], first=first, last=last))

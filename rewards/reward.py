@@ -94,18 +94,18 @@ class Reward:
         """Take the state from a folder that ``save`` has written."""
 
 
-def plain_parts(parts: Any, by: Callable[..., Any]) -> dict[str, float]:
-    """What ``by`` gave as a reward: named parts, or one number, as plain floats. Users' rewards are numpy's and
-    torch's, which hosts and the journal cannot write.
+def plain_parts(parts: Any, by: Callable[..., Any], name: str = "answer") -> dict[str, float]:
+    """What ``by`` gave as a reward: named parts, or one number, which gets the ``name``, as plain floats. Users'
+    rewards are numpy's and torch's, which hosts and the journal cannot write.
 
     Raises:
         ValueError: it is neither, or not finite.
     """
-    named = parts if isinstance(parts, Mapping) else {"answer": parts}
+    named = parts if isinstance(parts, Mapping) else {name: parts}
     try:
-        found = {str(name): float(value) for name, value in named.items()}
+        found = {str(part): float(value) for part, value in named.items()}
     except (TypeError, ValueError):
-        found = {"answer": math.nan}
+        found = {name: math.nan}
     if not all(map(math.isfinite, found.values())):
         code = by.__code__
         raise ValueError(f"{code.co_filename}:{code.co_firstlineno}: {by.__qualname__} gave {parts!r:.80}, expected a "
@@ -147,11 +147,12 @@ class Added(Reward):
 
     async def parts(self, answer: Answered) -> Parts:
         for reward in self._named.values():
-            answer = replace(answer, parts=await reward.parts(answer))
+            answer = replace(answer, parts=plain_parts(await reward.parts(answer), reward.parts))
         return answer.parts
 
     def batch_parts(self, batch: Sequence[Answered]) -> Sequence[Parts]:
-        given, added = (reward.batch_parts(batch) for reward in self._named.values())
+        given, added = ([plain_parts(parts, reward.batch_parts, "batch") for parts in reward.batch_parts(batch)]
+                        for reward in self._named.values())
         return [{**one, **other} for one, other in zip(given, added, strict=True)]
 
     def metrics(self) -> Mapping[str, float]:

@@ -92,7 +92,8 @@ def visible_gpus(env: Mapping[str, str]) -> list[str]:
 
 def engine_options(config: Config, device: Device) -> list[str]:
     """What a server that runs on ``device`` is told by whoever starts it, this pack or a host."""
-    dtype = {"auto": "bfloat16" if device == "cuda" else "float32"}.get(config.train_dtype, config.train_dtype)
+    of_device = "bfloat16" if device == "cuda" else "float32"
+    dtype = of_device if config.train_dtype == "auto" else config.train_dtype
     options = [
         "--dtype", dtype,
         "--max-num-seqs", str(SEQUENCES),

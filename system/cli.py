@@ -10,8 +10,8 @@ short by a second Ctrl-C. An exception that arrives inside a callback of a libra
 ``stop_if_asked`` between its steps.
 
 A recipe is a file of ``NAME=value`` lines, in which ``${NAME}`` and ``${NAME:-text}`` are replaced. Nothing is run. A
-variable that has a value in the environment keeps it, and ``${NAME}`` then stands for that; ``${PACK_DIR}`` is the
-pack's folder.
+variable that stands in the environment, if only as an empty one, keeps its value, and ``${NAME}`` then stands for
+that; ``${PACK_DIR}`` is the pack's folder.
 """
 
 from __future__ import annotations
@@ -202,11 +202,16 @@ def share_cores(processes: int) -> None:
             torch.set_num_threads(int(os.environ[name]))
 
 
+def sees_gpu() -> bool:
+    """Without torch, which reads TORCHDYNAMO_DISABLE as it is imported."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1")
+    return not hidden and any(map(Path.exists, GPU_DEVICES))
+
+
 def process_environment(processes: int) -> dict[str, str]:
     """Variables for ``processes`` trainer processes on this machine; set them before python starts.
 
     With busy neighbours, OpenMP threads that spin at barriers train about ten times slower, so threads wait passively.
-    A GPU is looked for without torch, which reads TORCHDYNAMO_DISABLE as it is imported.
     """
     variables = {
         "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // processes)),
@@ -215,8 +220,7 @@ def process_environment(processes: int) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONWARNINGS": ",".join(f"ignore::{kind.__name__}" for kind in _QUIET),
     }
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1")
-    if hidden or not any(map(Path.exists, GPU_DEVICES)):
+    if not sees_gpu():
         # Compiling needs a C++ compiler on a CPU and gives nothing there; on a GPU attention and vLLM are compiled.
         variables["TORCHDYNAMO_DISABLE"] = "1"
     return variables

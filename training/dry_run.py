@@ -3,10 +3,11 @@
 ::
 
     # settings that are not their defaults
-    NUM_ROLLOUT=40  ROLLOUT_BATCH_SIZE=8  ...
+    NUM_ROLLOUT=40
+    ...
     # what starts
     engines: 1 (weights up to 0.5 GB, KV cache 1.1 GB each) behind a router
-    trainer processes: 2 (up to 3.2 GB each, beside activations); 21.9 GB of memory are free
+    trainer processes: 2 (up to 3.2 GB each, beside activations); 21.9 GB of this machine's memory are free
     40 rollouts of 64 trajectories, 400 training rows; a rollout took 5.2 s so far, so some 3 minutes for
     the 34 that are left
     error: DATA_ROOT: data/eval_50.json: no such file ...
@@ -16,24 +17,30 @@ Nothing is written, downloaded or started.
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 
 from ..checkpoints import hf_model
 from ..checkpoints.folders import newest_of_run, number_of
+from ..checkpoints.hf_folder import HfTensors
 from ..config import Config
 from ..data.training_file import DataSource
 from ..evaluation.questions import data_path
 from ..hooks.host import check_evaluations, check_tracker, refuse_ignored
 from ..hooks.rewards import check_plugins
 from ..hooks.row_checks import row_problems
-from ..serving.servers import KV_BYTES
+from ..serving.servers import GPU_SHARE, KV_BYTES
+from ..system.cli import sees_gpu
 from ..system.errors import MemAgentError
 from ..system.plugins import shell_words
+from .evaluate import rows_of
 from .log import read_metrics
 from .ranks import BYTES_PER_PARAMETER, with_train_procs
 
@@ -50,29 +57,48 @@ def dry_run(config: Config, *, evaluate: bool) -> list[str]:
         except (MemAgentError, OSError) as error:
             problems.append(str(error))
 
-    print("# settings that are not their defaults", "  ".join(config.changed()), "# what starts", sep="\n")
+    print("# settings that are not their defaults", *hf_model.shell_words(config.changed()), "# what starts", sep="\n")
     attempt(refuse_ignored, config, "local")
     for check in (check_tracker, check_evaluations, check_plugins, _check_save_path):
         attempt(check, config)
+    if config.torch_dist and not Path(config.torch_dist).is_dir():
+        problems.append(f"TORCH_DIST={config.torch_dist!r}: no such folder")
     vocabulary = None
     if config.hf_ckpt and not Path(config.hf_ckpt).exists():
         print(f"HF_CKPT={config.hf_ckpt} is no folder here: it would be fetched from the hub")
+        attempt(_check_hub_id, config.hf_ckpt)
     elif (folder := attempt(hf_model.local_folder, config.hf_ckpt)) is not None:
-        vocabulary = attempt(hf_model.load_vocabulary, folder, config.trust_remote_code)
-        _print_processes(with_train_procs(config, folder), hf_model.parameter_count(hf_model.model_config(folder)))
-    rows = "no"
+        if not config.torch_dist:
+            attempt(HfTensors, folder)
+        if (vocabulary := attempt(hf_model.load_vocabulary, folder, config.trust_remote_code)) is not None:
+            attempt(hf_model.with_engine_length, config, folder, vocabulary)
+        if unlike := attempt(hf_model.unlike_settings, folder, config):
+            print(f"warning: the agent reads otherwise than {config.hf_ckpt} was made to: {unlike}")
+        _print_processes(with_train_procs(config, folder), hf_model.parameter_count(hf_model.model_config(folder)),
+                         engines=not config.supervised or evaluate or config.eval_interval > 0)
+    rows = ""
     if made_first := bool(os.environ.get("POCKET_DATA")) and not Path(config.train_data).exists():
         print(f"{os.environ['POCKET_DATA']}: the pocket data are made first")
     elif not config.train_data:
         problems.append("TRAIN_DATA is not set; make a training file with mem-agent prepare")
     elif (source := attempt(DataSource, config.train_data, config.seed)) is not None:
-        rows = str(len(source))
-        problems += attempt(row_problems, config, source, vocabulary) or []
+        rows = f", {len(source)} training rows"
+        every, some = attempt(row_problems, config, source, vocabulary) or ([], [])
+        problems += every
+        print(*(f"warning: {line}" for line in some), sep="\n", end="\n" if some else "")
+    for file in config.eval_files:
+        attempt(rows_of, config, file)
     for length in config.length.split() if evaluate and config.data_root and not made_first else ():
         attempt(data_path, Path(config.data_root), length)
-    print(f"{config.num_rollout} rollouts of {config.trajectories_per_rollout} trajectories, {rows} training rows"
-          f"{_time_left(config)}")
+    print(f"{config.num_rollout} rollouts of {config.trajectories_per_rollout} trajectories{rows}{_time_left(config)}")
     return problems
+
+
+def _check_hub_id(name: str) -> None:
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        raise MemAgentError(f"HF_CKPT={name!r}: no such folder, and no model of the hub has such a name") from None
 
 
 def _check_save_path(config: Config) -> None:
@@ -82,15 +108,17 @@ def _check_save_path(config: Config) -> None:
         raise MemAgentError(f"SAVE_PATH={config.save_path!r}: {there} cannot be written; set another")
 
 
-def _print_processes(config: Config, parameters: int) -> None:
-    words = shell_words("ENGINE_ARGS", config.engine_args)
-    own = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--kv-cache-memory-bytes"]
-    weights, cache = 4 * parameters / GB, int((own or [KV_BYTES])[-1]) / GB
-    trainer = BYTES_PER_PARAMETER * parameters / GB
-    print(f"engines: {config.num_engines} (weights up to {weights:.1f} GB, KV cache {cache:.1f} GB each) behind a "
-          "router")
-    print(f"trainer processes: {config.train_procs} (up to {trainer:.1f} GB each, beside activations); "
-          f"{psutil.virtual_memory().available / GB:.1f} GB of memory are free")
+def _print_processes(config: Config, parameters: int, *, engines: bool) -> None:
+    options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    options.add_argument("--kv-cache-memory-bytes", default=f"{KV_BYTES / GB:.1f} GB")
+    cache = options.parse_known_args(shell_words("ENGINE_ARGS", config.engine_args))[0].kv_cache_memory_bytes
+    memory = f"weights up to {4 * parameters / GB:.1f} GB, KV cache {cache} each"
+    if sees_gpu():
+        memory = f"{GPU_SHARE:.0%} of a GPU's memory"
+    print(f"engines: {config.num_engines} ({memory}) behind a router" if engines else "engines: none")
+    trainer, free = BYTES_PER_PARAMETER * parameters / GB, psutil.virtual_memory().available / GB
+    print(f"trainer processes: {config.train_procs} (up to {trainer:.1f} GB each, beside activations); {free:.1f} GB "
+          "of this machine's memory are free")
 
 
 def _time_left(config: Config) -> str:
@@ -99,5 +127,5 @@ def _time_left(config: Config) -> str:
     took = [line["seconds"] for line in read_metrics(config.save_path)] if newest is not None else []
     if newest is None or not took:
         return ""
-    mean, left = sum(took) / len(took), config.num_rollout - number_of(newest) - 1
+    mean, left = sum(took) / len(took), max(0, config.num_rollout - number_of(newest) - 1)
     return f"; a rollout took {mean:.1f} s so far, so some {left * mean / 60:.0f} minutes for the {left} that are left"

@@ -42,6 +42,7 @@ from typing import Any
 
 from ..checkpoints import hf_model
 from ..checkpoints.folders import newest_of_run, number_of
+from ..checkpoints.hf_folder import HfTensors
 from ..checkpoints.model_card import add_push_arguments, push
 from ..checkpoints.precision import with_train_dtype
 from ..config import Config, ConfigError, load_yaml, write_settings
@@ -202,14 +203,13 @@ def checked(config: Config) -> Config:
     refuse_ignored(config, "local")
     check_tracker(config)
     check_evaluations(config)
-    if config.lora_rank and config.tp > 1:
-        raise ConfigError(f"LORA_RANK={config.lora_rank}: adapters are trained on whole matrices, not with "
-                          f"TP={config.tp}; set TP=1, where TRAIN_PROCS gives copies that share the rows")
     check_plugins(config)
     DataSource(config.train_data, config.seed)
     for file in config.eval_files:  # a damaged one must not come to light hours later
         rows_of(config, file)
     folder = hf_model.local_folder(config.hf_ckpt)
+    if not config.torch_dist:
+        HfTensors(folder)
     config = with_train_procs(config.replace(hf_ckpt=str(folder)), folder)
     if is_rank_zero():  # the others hear it from this one
         if unlike := hf_model.unlike_settings(folder, config):

@@ -52,8 +52,9 @@ def test_train_data_of_the_folder_evaluates_on_its_files(table, tmp_path):
     main(["--input", str(table), "--output", str(output), "--lengths", "2 own 3"])
     config = Config.from_env({"TRAIN_DATA": str(output)})
     assert (config.train_data, config.data_root) == (str(output / "train.jsonl"), str(output))
-    assert sorted(config.length.split()) == ["2", "3", "own"]
+    assert config.length == "2 3 own"
     assert Config.from_env({"TRAIN_DATA": str(output), "DATA_ROOT": "other"}).data_root == "other"
+    assert Config.from_env({"TRAIN_DATA": str(output), "DATA_ROOT": ""}).data_root == "", "no evaluation"
 
 
 def test_the_same_command_keeps_the_files_and_other_options_are_refused(table, tmp_path, capsys):
@@ -82,3 +83,15 @@ def test_one_line_where_nothing_can_be_held_out_and_none_for_training_alone(tmp_
     assert "--held-out" in capsys.readouterr().err and not (tmp_path / "mine").exists()
     assert main(["--input", str(table), "--output", str(tmp_path / "mine"), "--held-out", "0"]) == 0
     assert len(lines_of(tmp_path / "mine")) == 8 and not list((tmp_path / "mine").glob("eval_*"))
+
+
+def test_rows_without_a_document_to_hide_are_left_out_and_an_impossible_length_writes_nothing(tmp_path, capsys):
+    table = tmp_path / "some.jsonl"
+    rows = [{"question": f"{n}?", "answer": f"a{n}", "context": f"It is a{n}."} for n in range(9)]
+    evidence = {"context": [["Ann", ["Ann is."]]], "supporting_facts": [["Bob", 0]]}
+    table.write_text("\n".join(map(json.dumps, [*rows, {"question": "x?", "answer": "b"} | evidence])))
+    command = ["--input", str(table), "--output", str(tmp_path / "mine"), "--held-out", "3", "--lengths"]
+    assert main([*command, "own 4"]) == 2 and not (tmp_path / "mine").exists()
+    assert "4 documents" in capsys.readouterr().err
+    assert main([*command, "own 2"]) == 0
+    assert "1 bad rows left out" in capsys.readouterr().out and len(lines_of(tmp_path / "mine")) == 6

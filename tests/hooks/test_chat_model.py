@@ -36,11 +36,18 @@ def test_a_reply_and_what_was_sent_for_it():
     assert chat.bodies == [sent | NEUTRAL]
 
 
-def test_a_strict_server_gets_standard_fields_and_it_is_said(caplog):
-    with chat_server(FakeChat(lambda body, number: 422 if NEUTRAL.keys() & body.keys() else "in Lyon")) as chat:
-        assert ask(chat) == ["in Lyon"]
-    assert [bool(NEUTRAL.keys() & body.keys()) for body in chat.bodies] == [True, False]
-    assert "repetition_penalty" in caplog.text
+def test_a_strict_server_gets_standard_fields_and_it_is_said_once(caplog):
+    """All four requests are there before the first is refused, for its fields and then for the limit's name."""
+    def strict(body, number):
+        if NEUTRAL.keys() & body.keys():
+            return 422
+        refusal = {"error": {"message": "use 'max_completion_tokens'"}}
+        return Raw(json.dumps(refusal).encode(), 400) if "max_tokens" in body else "in Lyon"
+
+    with chat_server(FakeChat(strict, together=4)) as chat:
+        assert ask(chat, times=4) == ["in Lyon"] * 4
+    assert [bool(NEUTRAL.keys() & body.keys()) for body in chat.bodies].count(True) == 4
+    assert caplog.text.count("repetition_penalty") == 1
 
 
 @pytest.mark.parametrize("answer,kind,requests", [

@@ -22,6 +22,13 @@ class Rare(Reward):
         return [{"rare": 0.5} if replies.count(reply) == 1 else {} for reply in replies]
 
 
+class Plain(Reward):
+    """A number and nothing else, of an answer and of a batch."""
+
+    def batch_parts(self, batch):
+        return [0.25] * len(batch)
+
+
 class Novel(Reward):
     """A state: 1 for answers that no rollout before has given."""
 
@@ -69,6 +76,12 @@ def log(run, samples, number=0):
 
 def parts(samples):
     return [dict(Record.of(sample).reward_parts) for sample in samples]
+
+
+def test_a_plain_number_of_a_batch_is_added(tmp_path):
+    samples = answers("red one", "blue")
+    rewards.apply(HostArgs(args(tmp_path, Plain)), samples, 0)
+    assert [sample.reward for sample in samples] == [1.25, 0.25]
 
 
 @pytest.mark.parametrize("before", [[], [log], [custom_convert], [log, custom_convert]],

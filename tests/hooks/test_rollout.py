@@ -207,3 +207,16 @@ def test_a_run_of_equal_groups_or_of_nothing_but_failures_ends(monkeypatch):
     for call in (lambda: rollout.nonzero_std(args, dead), lambda: custom_convert(args, dead * 3)):
         with pytest.raises(AllFailed, match="no engine"):
             call()
+
+
+def test_failures_nobody_foresaw_are_named_by_the_users_line_and_told_once_a_place(run, tmp_path, caplog):
+    """Whatever of Python or of this pack the line calls."""
+    own = tmp_path / "mine.py"
+    own.write_text("import json\nfrom mem_agent.tasks import Task\n\n\nclass Mine(Task):\n"
+                   "    def reward(self, reply, row):\n        return json.loads('{')\n\n"
+                   "    read_answer = metrics = reward\n")
+    done = run(FakeRouter(default=encode("red")), sample(), sample())
+    for each in done:
+        rewarded(each, TASK=f"{own}:Mine")
+        assert f"({own}:7)" in Record.of(each).failure_message
+    assert sum("a trajectory failed" in record.getMessage() for record in caplog.records) == 1

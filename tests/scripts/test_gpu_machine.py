@@ -1,4 +1,4 @@
-"""The first command on a machine with a GPU, by a stand-in for nvidia-smi: no GPU was here."""
+"""The first command on a machine with a GPU, by a stand-in for nvidia-smi."""
 
 import os
 import subprocess

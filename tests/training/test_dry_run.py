@@ -20,7 +20,8 @@ def dry_run(tmp_path, monkeypatch, capsys):
     def run(rows, **env):
         (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         given = {"HF_CKPT": str(tmp_path / "model"), "TRAIN_DATA": str(tmp_path / "train.jsonl"),
-                 "SAVE_PATH": str(tmp_path / "run"), "DATA_ROOT": str(tmp_path), "LENGTH": "50"} | env
+                 "SAVE_PATH": str(tmp_path / "run"), "DATA_ROOT": str(tmp_path), "LENGTH": "50",
+                 "MEM_CHUNK_TOKENS": "64", "MEM_MAX_MEMORY": "32", "MEM_MAX_FINAL": "32", "MEM_MAX_QUESTION": "64"} | env
         for name, value in given.items():
             monkeypatch.setenv(name, value)
         code = train.main(["--dry-run", "--evaluate"])
@@ -42,13 +43,24 @@ def test_what_would_start_and_nothing_is_written(dry_run, tmp_path):
 
 
 def test_every_problem_is_told_at_once(dry_run, tmp_path):
-    code, _, errors = dry_run([GOOD, *BAD], HOST="local", FULLY_ASYNC="1", TASK="no.py:Such", TRACKER="none")
+    code, _, errors = dry_run([GOOD, *BAD], HOST="local", FULLY_ASYNC="1", TASK="no.py:Such", TRACKER="none",
+                              MEM_CHUNK_TOKENS="100000", EVAL_DATA="none.jsonl", TORCH_DIST="/none")
     told = "\n".join(errors)
     assert code == 1 and all(line.startswith("error: ") for line in errors)
-    assert all(text in told for text in ("FULLY_ASYNC", "eval_50.json", "no.py"))
-    code, _, errors = dry_run([GOOD, *BAD], FULLY_ASYNC="0", TASK="qa")
-    told = "\n".join(errors)
-    assert [f"row {number}" in told for number in (1, 2, 3, 4)] == [False, True, True, True]
-    assert "MEM_MAX_QUESTION" in told and "1 of 4" in told
-    code, _, errors = dry_run([GOOD], HF_CKPT="", TRAIN_DATA=str(tmp_path / "none.jsonl"))
+    named = ("FULLY_ASYNC", "eval_50.json", "no.py", "MEM_CHUNK_TOKENS", "EVAL_DATA", "TORCH_DIST")
+    assert all(text in told for text in named)
+    code, _, errors = dry_run([GOOD], FULLY_ASYNC="0", TASK="qa", EVAL_DATA="", TORCH_DIST="", HF_CKPT="",
+                              TRAIN_DATA=str(tmp_path / "none.jsonl"))
     assert code == 1 and any("HF_CKPT" in line for line in errors) and any("none.jsonl" in line for line in errors)
+    assert dry_run([GOOD], HF_CKPT="/no/such/model")[0] == 1
+
+
+def test_faults_of_some_rows_are_warnings_and_those_of_all_are_problems(dry_run, tmp_path):
+    (tmp_path / "eval_50.json").write_text("[]")
+    code, out, errors = dry_run([GOOD, *BAD])
+    assert (code, errors) == (0, [])
+    assert [f"row {number}" in out for number in (1, 2, 3, 4)] == [False, True, True, True]
+    assert "MEM_MAX_QUESTION" in out
+    code, _, errors = dry_run(BAD[:1] * 3)
+    assert code == 1 and "row 1" in errors[0]
+    assert dry_run([BAD[0] | {"metadata": {"context": "Red.", "replies": ["Red.", "red"]}}], LOSS="sft")[0] == 0
