@@ -21,7 +21,8 @@ def dry_run(tmp_path, monkeypatch, capsys):
         (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         given = {"HF_CKPT": str(tmp_path / "model"), "TRAIN_DATA": str(tmp_path / "train.jsonl"),
                  "SAVE_PATH": str(tmp_path / "run"), "DATA_ROOT": str(tmp_path), "LENGTH": "50",
-                 "MEM_CHUNK_TOKENS": "64", "MEM_MAX_MEMORY": "32", "MEM_MAX_FINAL": "32", "MEM_MAX_QUESTION": "64"} | env
+                 "MEM_CHUNK_TOKENS": "64", "MEM_MAX_MEMORY": "32", "MEM_MAX_FINAL": "32", "MEM_MAX_QUESTION": "64"}
+        given |= env
         for name, value in given.items():
             monkeypatch.setenv(name, value)
         code = train.main(["--dry-run", "--evaluate"])
