@@ -217,7 +217,7 @@ def _cell(name: str, text: str) -> Any:
     if name in _LIST_COLUMNS and text.startswith("["):
         with suppress(ValueError):
             return orjson.loads(text)
-    if name in _ANSWERS and text.startswith(("['", '["')) and text.endswith("]"):
+    if name in _ANSWERS and text.startswith(("['", '["')):
         if isinstance(found := literal(text), list) and not re.search(r"""['"]\s+['"]""", text):
             return found
         raise BadRow(f"{name} looks like a list and cannot be read; write it as JSON: [\"Paris\", \"City of Paris\"]")

@@ -36,7 +36,8 @@ def test_json_in_every_form_an_original_squad_file_and_parquet(tmp_path):
 
 @pytest.mark.parametrize(("cell", "read"), [
     ("['Paris', 'City of Paris']", ["Paris", "City of Paris"]), ("""['Paris', "O'Hare"]""", ["Paris", "O'Hare"]),
-    ("[0, 1)", "[0, 1)"), ("[sic] Paris", "[sic] Paris"), ("['Paris', Rome]", None), ("['Paris'\n 'Rome']", None),
+    ("[0, 1)", "[0, 1)"), ("[sic] Paris", "[sic] Paris"), ("['Paris', Rome]", None), ("['Paris', 'City", None),
+    ("['Paris'\n 'Rome']", None),
 ])
 def test_a_list_that_went_through_a_csv_is_a_list_or_a_bad_row(tmp_path, cell, read):
     quoted = cell.replace('"', '""')
