@@ -44,7 +44,7 @@ fingerprint() {
 # install_once FOLDER NAME STAMP COMMAND...: run the command, unless FOLDER/installed-NAME has the stamp of an earlier run.
 install_once() {
     if [ "${INSTALL_VENV:-1}" = 0 ] || installed "$@"; then return; fi
-    if [ "$DRY_RUN" = 1 ]; then say "would first install '$2' into $1 (once, some minutes)"; return; fi
+    if [ "$DRY_RUN" = 1 ]; then say "would first install '$2' into $1 (once, some minutes): ${3% *}"; return; fi
     mkdir -p -- "$1" || die "the folder $1 cannot be made; set VENV to one of your own"
     (
         flock 9

@@ -106,7 +106,7 @@ class _Shown:
         """Whether a last line shows what is being written, the time so far and what is left."""
         memory = TextColumn("{task.description}", "dim", markup=False, table_column=Column(no_wrap=True))
         self.progress = Progress(MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), memory,
-                                 console=self._console, transient=True)
+                                 console=self._console, transient=True, disable=not self.is_live)
         self._sections: tuple[Section, ...] = ()
         self._memory = ""
         notes = [f"{document.name}: {document.note}" for document in documents.documents if document.note]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import torch
 from dotenv import dotenv_values
+from safetensors.torch import save_file
 
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
@@ -65,9 +67,10 @@ def recipe(name: str) -> dict[str, str]:
 
 
 def make_model(folder: Path, name: str, **changes) -> Path:
-    """``config.json`` and a small tokenizer; no weights, which nothing before the conversion reads."""
+    """``config.json`` and a small tokenizer; of weights a file, which nothing before the conversion reads."""
     folder.mkdir(parents=True, exist_ok=True)
     make_tokenizer().save_pretrained(folder)
+    save_file({"model.norm.weight": torch.ones(1)}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(ROTARY | MODELS[name] | changes))
     return folder
 

@@ -120,7 +120,7 @@ def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
     ({"HF_CKPT": "TMP/foreign"}, "TRUST_REMOTE_CODE"),
     ({"ENGINE_MAX_LEN": "4500"}, "ENGINE_MAX_LEN"),
     ({"FULLY_ASYNC": "1", "DYNAMIC_FILTER": "nonzero_std"}, "DYNAMIC_FILTER"),
-    ({"TRAIN_DATA": "TMP/train.jsonl@[150:]"}, "ROLLOUT_BATCH_SIZE"),
+    ({"TRAIN_DATA": "TMP/train.jsonl@[250:]"}, "ROLLOUT_BATCH_SIZE"),
     ({"NUM_NODES": "2"}, "MASTER_ADDR"),
 ])
 def test_each_problem_is_one_line(changes, setting, tmp_path):

@@ -36,7 +36,7 @@ def first_command(venv, install):
 
 def test_the_first_command_installs_the_gpu_stack_and_trains_the_pocket_profile(gpu, tmp_path):
     told = first_command(tmp_path / "venv", "1").stderr
-    assert " gpu " in told and str(tmp_path / "venv") in told
+    assert " gpu\n" in told and str(tmp_path / "venv") in told
     command = first_command(sys.prefix, "0").stdout.splitlines()[0]
     assert command.split(" -m mem_agent ")[1].split() == ["train", "--convert", "--evaluate"]
 
