@@ -95,6 +95,7 @@ def test_a_head_that_a_busy_machine_starts_too_late_is_started_again(port, tmp_p
     real = ray_job.head_command
     monkeypatch.setattr(ray_job, "head_command", lambda *given: [sys.executable, "-c", late, *real(*given)])
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # Ray in this process keeps the mode that an earlier test gave it
     with ray_job.cluster(Config(master_addr="127.0.0.1"), RAY_PORTS, 0, 1, tmp_path / "head.log"):
         assert (tmp_path / "again").exists() and ray_processes(port)
 
