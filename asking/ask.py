@@ -77,7 +77,7 @@ async def _ask(options: argparse.Namespace, shown: _Shown) -> None:
     if not options.url:
         shown.say(f"starting an engine, which takes a while and logs to {LOGS}/logs", "dim")
     question = [{"role": "user", "content": options.question}]
-    async with reader_at(options.model, options.url, options.served_model, LOGS) as reader:
+    async with reader_at(options.model, options.url, options.served_model, LOGS, num_engines=1) as reader:
         try:
             answered = await reader.read(question, shown.documents.text, shown.step, seed=reader.config.seed,
                                          growing=shown.is_live)

@@ -258,9 +258,11 @@ def sections_of(
 
 
 @asynccontextmanager
-async def reader_at(name: str, url: str, served_model: str, logs: Path) -> AsyncIterator[AskingReader]:
+async def reader_at(
+    name: str, url: str, served_model: str, logs: Path, **settings: Any
+) -> AsyncIterator[AskingReader]:
     """A reader of the model ``name``, a folder or an id, on the server at ``url``, which calls it ``served_model``, or
-    without ``url`` on engines that are started for it; they log to ``logs``/logs.
+    without ``url`` on engines that are started for it; they log to ``logs``/logs. ``settings`` win over all others.
 
     Raises:
         ConfigError: the model cannot hold what the settings ask for, or ``url`` is no address.
@@ -268,7 +270,7 @@ async def reader_at(name: str, url: str, served_model: str, logs: Path) -> Async
         FleetError: the engines do not start.
     """
     base_url = checked_url("--url", url, KEY) if url else ""
-    model, config = model_to_ask(name, "MODEL", base_url=base_url, eval_mode="recurrent")
+    model, config = model_to_ask(name, "MODEL", base_url=base_url, eval_mode="recurrent", **settings)
     async with AsyncExitStack() as stack:
         fleet: Any = None
         if not url:

@@ -30,6 +30,7 @@ _SIZES = {
     "qwen2.5-1.5b": (1536, 28, 12, 2, 8960, 151936, 32768),
     "falcon3-1b": (2048, 18, 8, 4, 8192, 131072, 8192),
     "smollm2-1.7b": (2048, 24, 32, 32, 8192, 49152, 8192),
+    "smollm2-135m": (576, 30, 9, 3, 1536, 49152, 8192),
     "llama-3.2-1b": (2048, 16, 32, 8, 8192, 128256, 131072),
 }
 KINDS = {"qwen3": {"model_type": "qwen3", "head_dim": 128}, "qwen2.5": {"model_type": "qwen2"}}
@@ -38,6 +39,7 @@ OTHERS = {
     "qwen3-4b-2507": {"rope_theta": 5000000.0},
     "falcon3-1b": LLAMA | {"rms_norm_eps": 1e-6, "head_dim": 256, "rope_theta": 1000042},
     "smollm2-1.7b": LLAMA | {"rope_theta": 130000, "tie_word_embeddings": True},
+    "smollm2-135m": LLAMA | {"rope_theta": 100000, "tie_word_embeddings": True},
     "llama-3.2-1b": LLAMA | {"head_dim": 64, "rope_theta": 500000.0, "tie_word_embeddings": True, "rope_scaling": {
         "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 8192}},
