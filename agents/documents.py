@@ -13,11 +13,15 @@ centre, and the number of dropped tokens is reported. Chunks of 2 tokens, at mos
 from __future__ import annotations
 
 import asyncio
+import re
 from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+
+SENTENCE = re.compile(r".+?(?:[.!?]\s+|[。！？]\s*|\n\s*|\Z)", re.DOTALL)
+"""A sentence, or a line, with the blanks behind it: all that is found, joined, is the text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,12 +34,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from ..agents.documents import SENTENCE
+
 _WORD = re.compile(r"\w+")
 _LITTLE = frozenset(
     "a an and are as at be been but by for from had has have he her his i in is it its of on or she that the their "
     "they this to was were which who will with you".split()
 )
-_SENTENCE = re.compile(r"\S[^\n]*?(?:(?<=[.!?])(?=\s)|(?<=[。！？])|(?=\n)|\Z)")
 LONGEST = 200
 """Characters of a quote."""
 
@@ -154,12 +155,12 @@ def quoted(text: str, section: Section, answer: str, question: str) -> tuple[int
     """
     wanted = _telling(answer, question)
     best, start, end = (0, 0), section.start, section.start
-    for sentence in _SENTENCE.finditer(text, max(0, section.start - LONGEST), section.end + LONGEST):
-        last = sentence.start() + len(sentence[0].rstrip())
+    for sentence in SENTENCE.finditer(text, max(0, section.start - LONGEST), section.end + LONGEST):
+        first, last = sentence.end() - len(sentence[0].lstrip()), sentence.start() + len(sentence[0].rstrip())
         held = words(sentence[0])
         score = (len(wanted & held), len(words(question) & held))
-        if score[0] and score > best and sentence.start() < section.end and last > section.start:
-            best, start, end = score, sentence.start(), last
+        if score[0] and score > best and first < section.end and last > section.start:
+            best, start, end = score, first, last
     if end - start > LONGEST:
         at = next((word.start() for word in _WORD.finditer(text, start, end) if word[0].casefold() in wanted), start)
         start = min(max(start, at - LONGEST // 2), end - LONGEST)

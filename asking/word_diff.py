@@ -20,11 +20,11 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 from typing import NamedTuple
 
+from ..agents.documents import SENTENCE
+
 WITHOUT_BLANKS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 """Thai, Lao, Burmese, Khmer, Japanese and Chinese characters, as a class of a regular expression."""
 _WORD = re.compile(rf"(?:[{WITHOUT_BLANKS}]|[^\W{WITHOUT_BLANKS}]+|[^\w\s]|^(?=\s))\s*")
-
-_SENTENCE = re.compile(r".+?(?:[.!?]\s+|[。！？]|\n\s*|\Z)", re.DOTALL)
 
 
 class Change(StrEnum):
@@ -45,7 +45,7 @@ def word_diff(before: str, after: str) -> list[Piece]:
     """The pieces of both texts, in order, removed ones before what is added in their place."""
     pieces = _differing(_WORD.findall(before), _WORD.findall(after))
     kept = sum(len(piece.text) for piece in pieces if piece.change is Change.SAME)
-    old, new = _SENTENCE.findall(before), _SENTENCE.findall(after)
+    old, new = SENTENCE.findall(before), SENTENCE.findall(after)
     if 2 * kept >= min(len(before), len(after)) or max(len(old), len(new)) < 2:
         return pieces
     return _differing(old, new)

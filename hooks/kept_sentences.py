@@ -17,18 +17,16 @@ all, not an optimum: which sentences help is for the reward to find out.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..agents.documents import SENTENCE
 from ..agents.interface import MemoryAgent
 from ..agents.records import TurnKind, TurnRequest
 from ..agents.vocabulary import Vocabulary
 from ..data.questions import fact_titles
 from ..rewards.answers import AnswerKind, kind_of
 from ..rewards.qa_metrics import normalise_squad
-
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\s*\n\s*")
 
 
 class KeptSentences:
@@ -51,7 +49,7 @@ class KeptSentences:
         before, shown = self._memory(), request.section
         if shown:
             section = self._vocabulary.decode(request.prompt_ids[shown.start : shown.end])
-            found = [sentence for sentence in _SENTENCE_END.split(section) if _holds(sentence, self._wanted)]
+            found = [sentence.strip() for sentence in SENTENCE.findall(section) if _holds(sentence, self._wanted)]
             self._kept += [sentence for sentence in found if sentence not in self._kept]
         while True:
             reply = self._agent.reply_for(before, self._memory())

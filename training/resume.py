@@ -67,8 +67,9 @@ class Journal:
 
     def write(self, number: int, rollout: Rollout) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        for path in self._records(number):
-            logger.warning("rollout %d was sampled again; %s is removed", number + 1, path.name)
+        if old := self._records(number):
+            logger.warning("rollout %d is sampled again; %d old records from it on are removed", number + 1, len(old))
+        for path in old:
             path.unlink()
         record = {"fingerprint": self.fingerprint, **asdict(rollout)}
         write_atomically(self._path(number), orjson.dumps(record))

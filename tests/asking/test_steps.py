@@ -33,6 +33,7 @@ TEXT = "Ann has gold. Ben lives in Rome!\nBen's metal is silver. Eve has silver 
 @pytest.mark.parametrize(("section", "answer", "question", "expected"), [
     ((0, len(TEXT)), "silver", "Which metal has Ben?", "Ben's metal is silver."),  # the question decides
     ((0, len(TEXT)), "Ben", "Who, Ben?", "Ben lives in Rome!"),  # an answer that the question holds
+    ((0, len(TEXT)), "It has metal", "", "Ben's metal is silver."),  # little words tell nothing
     ((0, 13), "Rome", "Where?", ""),  # not in this section
     ((28, 50), "Rome", "Where?", "Ben lives in Rome!"),  # a border cuts the sentence
     ((28, len(TEXT)), "end", "", "The end"), ((0, len(TEXT)), "", "", ""),
