@@ -68,7 +68,7 @@ class Journal:
     def write(self, number: int, rollout: Rollout) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         if old := self._records(number):
-            logger.warning("rollout %d is sampled again; %d old records from it on are removed", number + 1, len(old))
+            logger.warning("rollout %d is sampled again; %s to %s are removed", number + 1, old[0].name, old[-1].name)
         for path in old:
             path.unlink()
         record = {"fingerprint": self.fingerprint, **asdict(rollout)}
