@@ -63,6 +63,7 @@ from .hooks.traces import KEPT_BYTES
 from .rollout_client import PASSING, RouterClient, client_for, close_clients
 from .system.cli import log_to_terminal, one_line_errors, run_stoppable
 from .system.concurrency import gather_or_cancel, watched
+from .system.errors import place_of
 from .system.text import one_line
 from .tasks import Task
 
@@ -200,6 +201,10 @@ async def _answered(ask: Callable[[], Awaitable[Sample]], client: RouterClient) 
         await asyncio.sleep(ASK_AGAIN_S)
 
 
+_told: set[str] = set()
+"""Where tasks failed to score an answer."""
+
+
 def _scored(task: Task, sample: Sample) -> tuple[str, dict[str, float], str]:
     """The answer, its scores, and why it could not be scored: one bad row must not end the evaluation.
 
@@ -213,8 +218,11 @@ def _scored(task: Task, sample: Sample) -> tuple[str, dict[str, float], str]:
         if not all(map(math.isfinite, scores.values())):
             raise ValueError(f"expected finite numbers, got {scores}")
     except Exception as error:  # whatever a user's task raises
-        logger.exception("%s cannot score an answer", type(task).__name__)
-        return "", {task.headline: 0.0}, f"{type(task).__name__} cannot score it: {type(error).__name__}: {error}"
+        why = f"{type(task).__name__} cannot score it: {type(error).__name__}: {error} ({(place := place_of(error))})"
+        if place not in _told:
+            _told.add(place)
+            logger.exception("%s; others like it are only counted", why)
+        return "", {task.headline: 0.0}, why
     if task.headline not in scores:
         raise EvalError(f"{type(task).__name__}.metrics lacks its headline {task.headline!r}: {', '.join(scores)}")
     return prediction, scores, ""

@@ -37,8 +37,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import sys
-import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -69,6 +67,7 @@ from .hooks.sample import Record, ended, lost, require_survivors, write_failure,
 from .rewards.reward import overlong_cost, plain_parts
 from .rollout_client import How, client_for
 from .system.concurrency import gather_or_cancel
+from .system.errors import place_of
 
 __all__ = [
     "evaluate", "generate", "keep_policy", "log_eval", "log_rollout", "nonzero_std", "reward_func",
@@ -196,28 +195,18 @@ _told: set[tuple[str, FailureKind, str]] = set()
 """Failures that were told: run folder, kind and, of one that nobody foresaw, where it was raised."""
 
 
-def _place(error: BaseException) -> str:
-    """``file:line`` of the innermost call that is a user's: neither of this pack, nor installed, nor Python's own."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    known = {__package__, *sys.stdlib_module_names}
-    own = [(frame, line) for frame, line in frames if "site-packages" not in frame.f_code.co_filename
-           and str(frame.f_globals.get("__name__")).partition(".")[0] not in known]
-    frame, line = (own or frames)[-1]
-    return f"{frame.f_code.co_filename}:{line}"
-
-
 def _failure(error: Exception) -> Failure:
     """One that nobody foresaw is named by file and line."""
     if isinstance(error, TurnFailed):
         return Failure(error.kind, str(error))
-    return Failure(FailureKind.INTERNAL, f"{type(error).__name__}: {error} ({_place(error)})")
+    return Failure(FailureKind.INTERNAL, f"{type(error).__name__}: {error} ({place_of(error)})")
 
 
 def _tell(host: HostArgs, failure: Failure, error: Exception | None = None) -> None:
     """The first failure of its kind, one that nobody foresaw with its traceback; metrics count all
     (``failed/<kind>``)."""
     unforeseen = error if failure.kind is FailureKind.INTERNAL else None
-    told = (host.save, failure.kind, _place(unforeseen) if unforeseen else "")
+    told = (host.save, failure.kind, place_of(unforeseen) if unforeseen else "")
     if told not in _told:
         _told.add(told)
         logger.warning("a trajectory failed, %s: %s; others like it are only counted", failure.kind, failure.message,
@@ -326,9 +315,13 @@ def nonzero_std(args: Any, samples: list[Any], **kwargs: Any) -> bool:
         require_survivors(group, f"{host.rollout_groups} consecutive groups")
     differ = len(no_signal.worths(host, group)) > 1
     _equal_groups[host.save] = 0 if differ else _equal_groups[host.save] + 1
-    if _equal_groups[host.save] >= EQUAL_ROLLOUTS * host.rollout_groups:
-        raise ConfigError(f"{_equal_groups[host.save]} consecutive groups each had equal rewards. "
-                          f"{no_signal.explanation(host, group)}; or set DYNAMIC_FILTER=none")
+    equal = _equal_groups[host.save]
+    if equal in (no_signal.ROLLOUTS * host.rollout_groups, EQUAL_ROLLOUTS * host.rollout_groups):
+        told = (f"{equal} consecutive groups each had equal rewards. {no_signal.explanation(host, group)}; or set "
+                "DYNAMIC_FILTER=none")
+        if equal == EQUAL_ROLLOUTS * host.rollout_groups:
+            raise ConfigError(told)
+        logger.warning(told)
     return differ
 
 

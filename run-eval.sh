@@ -22,7 +22,7 @@ output="${RESULTS:-results}/${SAVE_FILE:-$(basename -- "$MODEL_PATH")}"
 options=(--model "$MODEL_PATH" --output "$output")
 if [ "$DRY_RUN" = 1 ]; then
     print_command "$VENV/bin/python" -P -m mem_agent eval "${options[@]}"
-    if [ ! -d "$MODEL_PATH" ]; then exit; fi # to be converted or fetched first
+    if [ "${CONVERT:-0}" = 1 ] && [ ! -d "$MODEL_PATH" ]; then exit; fi # to be converted first
     options+=(--dry-run)
 fi
 exec "$VENV/bin/python" -P -m mem_agent eval "${options[@]}"

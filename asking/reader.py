@@ -41,7 +41,7 @@ from ..hooks.sample import Sample
 from ..rollout import run_trajectory
 from ..rollout_client import NO_ANSWER, Endpoint, How, client_for, close_clients
 from ..system.server_url import checked_url, uses_proxy
-from .steps import Answered, Delta, Growing, Section, Started, Step, TurnDone, quoted, sources
+from .steps import Answered, Delta, Growing, Section, Started, Step, TurnDone, quoted, sources, stands_in
 
 Tell = Callable[[Step], object]
 _BROKEN = "\ufffd"
@@ -131,7 +131,9 @@ class AskingReader(Reader):
         answer = self._task.read_answer(text)
         found = await asyncio.to_thread(sources, told.turns, answer or text, question)
         quotes = [quoted(document, sections[number], answer or text, question) for number in found]
-        found = tuple(number for number, (start, end) in zip(found, quotes, strict=True) if start < end)
+        held = {number: document[min(start, sections[number].start) : max(end, sections[number].end)]
+                for number, (start, end) in zip(found, quotes, strict=True) if start < end}
+        found = tuple(held) if stands_in(list(held.values()), answer or text, question) else ()
         cut = trajectory.outcome is Outcome.TRUNCATED and text == trajectory.answer
         return Answered(text, answer, found, "length" if cut else "stop")
 

@@ -18,7 +18,8 @@ that word in again. Words that the question holds count only where the answer ha
     section 1  memory "Ann: Paris"          answer \boxed{Paris, 1987}     sources 0 (Paris), 2 (1987)
 
 So it is what the memory shows, not what led the model: a section that only confirmed is not named, and an answer that
-is in no memory has no sources. Nor is a section named whose text has none of its words: the model made them up.
+is in no memory has no sources. Nor is a section named whose text has none of its words, nor any where all of them have
+fewer than half of its words: the model made it up.
 
 A quote is the sentence, or line, of the section that holds most words of the answer, and of those with equally many
 the one that holds most words of the question. A section with none of the answer's words gives no quote.
@@ -144,6 +145,12 @@ def sources(turns: Sequence[TurnDone], answer: str, question: str) -> tuple[int,
             pending = []
         before = after
     return tuple(sorted({section for word in wanted & before for section in entered[word]}))
+
+
+def stands_in(texts: Sequence[str], answer: str, question: str) -> bool:
+    """Whether at least half of the answer's telling words are in the texts, or the model made it up."""
+    wanted = _telling(answer, question)
+    return 2 * len(wanted & words(" ".join(texts))) >= len(wanted)
 
 
 def quoted(text: str, section: Section, answer: str, question: str) -> tuple[int, int]:

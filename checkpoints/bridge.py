@@ -25,12 +25,10 @@ from megatron.core import tensor_parallel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.spec_utils import ModuleSpec
-from transformers import AutoConfig, PretrainedConfig
+from transformers import PretrainedConfig
 
 from .attention import SDPACoreAttention
-from .folders import CheckpointError
-from .hf_folder import hf_shapes
-from .hf_model import model_config
+from .hf_folder import hf_shapes, trainable_config
 from .megatron_cpu import device, device_mode
 
 
@@ -81,12 +79,6 @@ class LocalBridge(LLMBridge):
 
 _STOCK = {"qwen2": Qwen2Bridge, "qwen3": Qwen3Bridge, "llama": LLaMABridge}
 _BRIDGES: dict[str, Any] = {kind: type(f"Local{kind}", (LocalBridge, stock), {}) for kind, stock in _STOCK.items()}
-_ONLY = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "use_sliding_window": False,
-         "partial_rotary_factor": 1.0}
-_ONLY_ROPE: dict[str, dict[str, Any]] = {
-    "llama3": {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
-}
-"""What the local layer spec and megatron-core's rotary positions compute, by name in ``config.json``."""
 
 
 def build_bridge(
@@ -97,18 +89,11 @@ def build_bridge(
     Raises:
         CheckpointError: it is no model that trains exactly here.
     """
-    kind = model_config(Path(hf_dir)).get("model_type")
-    if kind not in _BRIDGES:
-        raise CheckpointError(f"{hf_dir}: {kind} is not supported; use Qwen2, Qwen3 or Llama")
-    hf_config: Any = AutoConfig.from_pretrained(hf_dir, trust_remote_code=False)
-    found = vars(hf_config) | hf_config.rope_parameters
-    wanted = _ONLY_ROPE.get(found["rope_type"], {"rope_type": "default"}) | _ONLY
-    for name, value in wanted.items():
-        if found.get(name, value) != value:
-            raise CheckpointError(f"{hf_dir}: {kind} with {name}={found[name]} is not supported")
+    hf_config = trainable_config(Path(hf_dir))
     if getattr(hf_config, "head_dim", None) is None:
         hf_config.head_dim = hf_config.hidden_size // hf_config.num_attention_heads
-    bridge: LocalBridge = _BRIDGES[kind](hf_config, parallel_states or ParallelStates(vpp_size=None), dtype)
+    states = parallel_states or ParallelStates(vpp_size=None)
+    bridge: LocalBridge = _BRIDGES[hf_config.model_type](hf_config, states, dtype)
     return bridge
 
 

@@ -55,7 +55,7 @@ class HfTensors:
                     self.shapes[name], self._files[name] = tuple(tensors.get_slice(name).get_shape()), tensors
         if not self.shapes:
             raise CheckpointError(f"{folder}: no *.safetensors weights")
-        if _OUTPUT in self.shapes and model_config(folder).get("tie_word_embeddings"):
+        if _OUTPUT in self.shapes and _EMBEDDING in self.shapes and model_config(folder).get("tie_word_embeddings"):
             if not torch.equal(self.read(_OUTPUT), self.read(_EMBEDDING)):
                 raise CheckpointError(f"{folder}: {_OUTPUT} is another than {_EMBEDDING}, to which config.json ties "
                                        "it; set its tie_word_embeddings to false if both were trained")
@@ -64,6 +64,29 @@ class HfTensors:
     def read(self, name: str) -> torch.Tensor:
         tensor: torch.Tensor = self._files[name].get_tensor(name)
         return tensor
+
+
+_ONLY = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "use_sliding_window": False,
+         "partial_rotary_factor": 1.0}
+_ONLY_ROPE: dict[str, dict[str, Any]] = {
+    "llama3": {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192},
+}
+"""What megatron-core computes for these models, by name in ``config.json``."""
+
+
+def trainable_config(folder: Path) -> Any:
+    """transformers' config of a model that trains exactly. Raises CheckpointError where it would not."""
+    from transformers import AutoConfig  # seconds, which reading weights does not need
+
+    kind = model_config(folder).get("model_type")
+    if kind not in ("qwen2", "qwen3", "llama"):
+        raise CheckpointError(f"{folder}: {kind} is not supported; use Qwen2, Qwen3 or Llama")
+    hf_config: Any = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    found = vars(hf_config) | hf_config.rope_parameters
+    for name, value in (_ONLY_ROPE.get(found["rope_type"], {"rope_type": "default"}) | _ONLY).items():
+        if found.get(name, value) != value:
+            raise CheckpointError(f"{folder}: {kind} with {name}={found[name]} is not supported")
+    return hf_config
 
 
 def hf_shapes(hf_config: PretrainedConfig) -> dict[str, tuple[int, ...]]:

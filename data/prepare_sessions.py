@@ -343,6 +343,8 @@ def _splits(args: argparse.Namespace, read: Reader, places: Mapping[str, int | N
     if not places:
         raise DataError(f"{', '.join(map(str, args.input))}: no row")
     written = {id: place for id, place in places.items() if place is not None}
+    if not written:
+        return {args.split or "test": []}  # all bad, as the lines above say
     if not (args.test_share or args.test_rows):
         return {args.split or "test": list(written.values())}
     order = list(written if args.test_rows else places)

@@ -52,7 +52,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .document_store import document_id
-from .rows import BadRow, BadRows, DataError, literal, open_file
+from .rows import BadRow, BadRows, DataError, listed, literal, open_file
 
 INLINE_CHARS = 20_000
 """Documents up to so many characters stay in their training row."""
@@ -147,6 +147,8 @@ def read_question(fields: Mapping[str, Any]) -> Question:
     extras = {name: fields[name] for name in _KEPT if name in fields}
     if "id" not in extras and "_id" in fields:  # the original HotpotQA files
         extras = {"id": fields["_id"]} | extras
+    fields |= {name: listed(name, value) for name in ("answer", "answers")
+               if isinstance(value := fields.get(name), str)}
     answers: Any = fields.get("answers")
     is_squad = isinstance(answers, dict)
     texts = answers.get("text") if is_squad else answers

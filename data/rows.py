@@ -17,6 +17,7 @@ import ast
 import csv
 import re
 import sys
+import tokenize
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -34,10 +35,19 @@ from ..system.text import one_line
 
 T = TypeVar("T")
 BATCH_ROWS = 16
-_LIST_COLUMNS = frozenset({"answers", "answer_aliases", "paragraphs"})
+_LIST_COLUMNS = frozenset({"answers", "answer_aliases", "golden_answers", "paragraphs"})
 """Columns of a CSV whose cells may hold a list as JSON; ``context`` is always text."""
 _ANSWERS = frozenset({"answer", "answers", "answer_aliases", "golden_answers"})
 """Columns whose cells may hold a list of texts in Python's form."""
+_LIST = re.compile(r"""\s*(?:
+    (?:array\()? \[ \s* [uU]?['"]                 # ['Paris', "Rome"], numpy's ['Paris' 'Rome'], one that was cut
+    | \( \s* [uU]?['"] .* ['"] \s* , .* \) \s*$    # ('Paris', 'Rome'), not ("Heroes")
+    | \{ \s* [uU]?['"] .* ['"] \s* \} \s*$        # {'Paris', 'Rome'}
+    | \{ \s* ['"]text['"] \s* :                    # SQuAD's {'text': ['Paris'], 'answer_start': [0]}
+    | \[ .* [^\W\d_]{2} .* , .* \] \s*$             # [Paris, Rome]; [0, 1] is an interval
+    | \[ \s* \] \s*$)""", re.DOTALL | re.VERBOSE)
+"""What of an answer looks like a list of texts."""
+_STRING, _STRINGS_SIDE_BY_SIDE = re.compile(tokenize.String), re.compile(r"'\s*'\s*'")
 _SHOWN = 20
 """Bad rows that are named one by one."""
 
@@ -217,19 +227,31 @@ def _cell(name: str, text: str) -> Any:
     if name in _LIST_COLUMNS and text.startswith("["):
         with suppress(ValueError):
             return orjson.loads(text)
-    if name in _ANSWERS and text.startswith(("['", '["')):
-        if isinstance(found := literal(text), list) and not re.search(r"""['"]\s+['"]""", text):
-            return found
-        raise BadRow(f"{name} looks like a list and cannot be read; write it as JSON: [\"Paris\", \"City of Paris\"]")
-    return text or None
+    return (listed(name, text) if name in _ANSWERS else text) or None
+
+
+def listed(name: str, text: str) -> Any:
+    """The list that an answer holds as pandas or Python write one; the text itself where it looks like none.
+
+    Raises:
+        BadRow: it looks like a list and cannot be read.
+    """
+    if not _LIST.match(text):
+        return text
+    found = literal(text)
+    if isinstance(found, list | tuple | set) and not _STRINGS_SIDE_BY_SIDE.search(_STRING.sub("''", text)):
+        return sorted(found) if isinstance(found, set) else list(found)
+    if isinstance(found, dict) and "text" in found:
+        return found
+    raise BadRow(f"{name} looks like a list and cannot be read; write it as JSON: [\"Paris\", \"City of Paris\"]")
 
 
 def literal(value: Any) -> Any:
     """The list or object that a text writes as JSON or as Python does; ``value`` itself where it writes none."""
-    if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
+    if isinstance(value, str) and value.lstrip().startswith(("[", "{", "(")):
         for read in (orjson.loads, ast.literal_eval):
             with suppress(ValueError, SyntaxError):
-                return read(value)
+                return read(value.strip())
     return value
 
 

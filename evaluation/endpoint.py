@@ -99,9 +99,10 @@ async def connect(url: str, model: Path, config: Config, served_model: str = "")
             continue
         try:
             await client_for(asked, 1).generate(prompt, 1, "", How(sampling={"temperature": 0.0}))
-            if not asked.neutral and (values := filled_in(model)):
-                logger.warning("%s takes no top_k, min_p or penalties, and its model's generation_config.json has %s, "
-                               "which it may fill in: results will differ from other servers'", asked.url, values)
+            longest = max(config.mem_max_memory, config.mem_max_final)
+            if asked is not endpoint and (values := filled_in(model, longest, penalties=not asked.neutral)):
+                logger.warning("%s: its model's generation_config.json has %s, which it may fill in and a request "
+                               "cannot undo: results will differ from other servers'", asked.url, values)
             return asked
         except TurnFailed as error:
             tried[asked.api] = f"{asked.api} -> {str(error).removeprefix(f'{asked.url}: ')}"
@@ -126,7 +127,8 @@ async def _with_model(endpoint: EvalEndpoint, config: Config, name: str) -> Eval
     try:
         served = await client.served()
     except ChatFailed as error:  # a server may have no such list
-        if error.status in (401, 403) or error.kind in (FailureKind.CONNECTION, FailureKind.TIMEOUT):
+        refused = error.status == 401 or (error.status == 403 and not name)
+        if refused or error.kind in (FailureKind.CONNECTION, FailureKind.TIMEOUT):
             raise EvalError(f"{error} ({KEY})" if error.status else str(error)) from None
     finally:
         await client.close()
@@ -137,12 +139,14 @@ async def _with_model(endpoint: EvalEndpoint, config: Config, name: str) -> Eval
     return replace(endpoint, model=name, max_tokens=endpoint.max_tokens or served.get(name, 0))
 
 
-def filled_in(model: Path) -> str:
-    """The values of a model's generation_config.json that change how is sampled, as ``top_k 20, min_p 0.1``."""
+def filled_in(model: Path, longest: int, *, penalties: bool) -> str:
+    """The values of a model's generation_config.json that a server fills in, as ``top_k 20, min_p 0.1``: a limit that
+    is below the ``longest`` reply, which vLLM takes for the most that a request may ask for, and ``penalties``."""
     file = model / "generation_config.json"
     values = orjson.loads(file.read_bytes()) if file.is_file() else {}
-    return ", ".join(f"{name} {values[name]}" for name, neutral in NEUTRAL.items()
-                     if values.get(name) not in (None, neutral, 0))
+    found = [f"max_new_tokens {most}"] if (most := values.get("max_new_tokens")) and most < longest else []
+    return ", ".join([*found, *(f"{name} {values[name]}" for name, neutral in NEUTRAL.items() if penalties
+                                and values.get(name) not in (None, neutral, 0))])
 
 
 # --- the local chat template ----------------------------------------------------------------------------------------

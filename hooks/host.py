@@ -22,6 +22,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -241,6 +242,14 @@ def check_tracker(config: Config) -> None:
     """Raises ConfigError where the library of TRACKER is not installed. Nothing is imported."""
     if config.tracker != "none" and importlib.util.find_spec(config.tracker) is None:
         raise ConfigError(f"TRACKER={config.tracker}: pip install {config.tracker}, or set TRACKER=none")
+
+
+def check_save_path(config: Config) -> None:
+    """Raises ConfigError where it cannot be written."""
+    folder = Path(config.save_path).absolute()
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ConfigError(f"SAVE_PATH={config.save_path!r}: {there} cannot be written; set another")
 
 
 def check_evaluations(config: Config) -> None:

@@ -124,6 +124,12 @@ def _shell(command: Sequence[str]) -> str:
     return " ".join(words)
 
 
+def _told(problems: Sequence[str]) -> int:
+    for line in dict.fromkeys(problems):
+        print(f"error: {line}", file=sys.stderr)
+    return 1 if problems else 0
+
+
 @one_line_errors("the same command continues from the newest checkpoint")
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent launch", description="Train a memory agent in slime or vime.")
@@ -132,7 +138,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_push_arguments(parser)
     options = parser.parse_args(argv)
     start_logging()
-    plan = make_plan(Config.from_env(), weights=not options.dry_run)
+    config = Config.from_env()
+    try:
+        plan = make_plan(config, weights=not options.dry_run)
+    except MemAgentError as error:
+        if not options.dry_run:
+            raise
+        return _told([str(error), *find_problems(config)])
     conversion: list[str] = []
     if options.convert:
         pushed = ["--push-to-hub", options.push_to_hub] if options.push_to_hub else []
@@ -141,11 +153,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         conversion = python_module("mem_agent", "convert", *model, *pushed, *private)
     if options.dry_run:
         print_plan(plan, conversion)
-    problems = find_problems(plan)
-    for line in problems:
-        print(f"error: {line}", file=sys.stderr)
-    if problems or options.dry_run:
-        return 1 if problems else 0
+    if (code := _told(find_problems(plan.config))) or options.dry_run:
+        return code
     with folder_lock(Path(plan.config.save_path), busy="is in use by another run; set another SAVE_PATH"):
         launch(plan)
     return convert(plan, conversion) if conversion else 0

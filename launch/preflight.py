@@ -7,32 +7,32 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from ..checkpoints.hf_folder import HfTensors, trainable_config
 from ..checkpoints.hf_model import load_vocabulary
 from ..config import Config, ConfigError
 from ..data.document_store import DocumentStore, store_folder
 from ..data.training_file import DataSource, row_slice, without_slice
-from ..hooks.host import check_evaluations, check_tracker, refuse_ignored
+from ..hooks.host import check_evaluations, check_save_path, check_tracker, refuse_ignored
 from ..hooks.row_checks import row_problems
 from ..system.errors import MemAgentError
 from ..system.plugins import shell_words
 from ..system.server_url import is_loopback
-from .plan import Plan
 
 logger = logging.getLogger("mem_agent")
 
-_REFUSED = {"--partial-rollout", "--group-rm", "--apply-chat-template", "--rollout-top-p"}
+_REFUSED = {"--partial-rollout", "--group-rm", "--apply-chat-template", "--rollout-top-p", "--n-samples-per-prompt"}
 """Flags of HOST_ARGS under which the pack's hooks would not work: a multi-turn trajectory cannot be continued, rewards
-are given by trajectory, a rendered chat would become the question, training needs the whole vocabulary's log-probs."""
+are given by trajectory, a rendered chat would become the question, training needs the whole vocabulary's log-probs; a
+group's size is N_SAMPLES_PER_PROMPT, which is checked."""
 
 
-def find_problems(plan: Plan, *, of_machine: bool = True) -> list[str]:
+def find_problems(config: Config, *, of_machine: bool = True) -> list[str]:
     """One line for each thing that would stop or spoil the run; ``of_machine`` False: of settings alone."""
-    config = plan.config
     checks = [partial(refuse_ignored, config, config.host), partial(check_evaluations, config)]
     found = list(_settings_problems(config))
     if of_machine:
         found += _machine_problems(config)
-        checks += [partial(_check_data, config), partial(check_tracker, config)]
+        checks += [partial(check, config) for check in (_check_model, _check_data, check_save_path, check_tracker)]
         every, some = _row_problems(config)
         found += every
         for line in some:
@@ -82,6 +82,14 @@ def _row_problems(config: Config) -> tuple[list[str], list[str]]:
         return row_problems(config, source, load_vocabulary(folder, config.trust_remote_code))
     except MemAgentError:  # which others name
         return [], []
+
+
+def _check_model(config: Config) -> None:
+    folder = Path(config.hf_ckpt)
+    if folder.is_dir():
+        trainable_config(folder)
+    if any(folder.glob("*.safetensors")):
+        HfTensors(folder)
 
 
 def _check_data(config: Config) -> None:

@@ -257,7 +257,7 @@ def rows_of(name: str, tokenizer: Any, seed: int, mixed: bool) -> Iterator[Row]:
         return rows(tokenizer, {"rank": "{problem}"}, sifter_turns(seed, mixed))
     if name == "look-up":
         turns = look_up_mixed(seed) if mixed else look_up_ability(seed)
-        return rows(tokenizer, load_prompts("section_first", str(FOLDER / "prompts.yaml")), turns)
+        return rows(tokenizer, load_prompts("section_first", str(FOLDER / "start" / "mem_agent_prompts.yaml")), turns)
     # Turns of both agents by turns, so that one start serves them.
     streams = [two_hop_turns(agent, seed, TWO_HOP_GOOD if mixed else 1.0) for agent in ("memagent", "rememr1")]
     turns = itertools.chain.from_iterable(zip(*streams, strict=True))

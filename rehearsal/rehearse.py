@@ -321,8 +321,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with pocket_profile():
         rehearsal = plan_rehearsal(Config.from_env(), options.rollouts, options.ranks)
         folder = Path(rehearsal.here.config.save_path)
-        wrong = [f"on the cluster: {line}" for line in find_problems(rehearsal.cluster, of_machine=False)]
-        wrong += find_problems(rehearsal.here)
+        wrong = [f"on the cluster: {line}" for line in find_problems(rehearsal.cluster.config, of_machine=False)]
+        wrong += find_problems(rehearsal.here.config)
         if options.dry_run:
             print_plan(rehearsal.here)
             print(deviations(rehearsal))

@@ -20,6 +20,7 @@ Example, a bonus for answers that no other trajectory of the rollout gave::
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -107,9 +108,10 @@ def plain_parts(parts: Any, by: Callable[..., Any], name: str = "answer") -> dic
     except (TypeError, ValueError):
         found = {name: math.nan}
     if not all(map(math.isfinite, found.values())):
-        code = by.__code__
-        raise ValueError(f"{code.co_filename}:{code.co_firstlineno}: {by.__qualname__} gave {parts!r:.80}, expected a "
-                         "finite number, or several by name: {'answer': 1.0}")
+        code = getattr(inspect.unwrap(by), "__code__", None)
+        place = f"{code.co_filename}:{code.co_firstlineno}: {by.__qualname__}" if code else repr(by)
+        raise ValueError(f"{place} gave {parts!r:.80}, expected a finite number, or several by name: "
+                         "{'answer': 1.0}")
     return found
 
 

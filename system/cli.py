@@ -158,6 +158,8 @@ def load_recipe(path: str) -> dict[str, str]:
         if line.error or (line.key and (line.value is None or not line.key.isidentifier())):
             raise ConfigError(f"RECIPE={path!r}: {line.original.string.strip()!r} is not a line NAME=value")
     recipe = DotEnv(None, stream=StringIO(text), override=False).dict()
+    if (given := os.environ.get("TRAIN_DATA")) and Path(given).is_dir():  # it brings evaluation files of its own
+        recipe = {name: value for name, value in recipe.items() if name not in ("DATA_ROOT", "LENGTH", "POCKET_DATA")}
     return {name: value for name, value in recipe.items() if value is not None and name not in os.environ}
 
 

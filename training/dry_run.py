@@ -29,11 +29,11 @@ from huggingface_hub.utils import validate_repo_id
 
 from ..checkpoints import hf_model
 from ..checkpoints.folders import newest_of_run, number_of
-from ..checkpoints.hf_folder import HfTensors
+from ..checkpoints.hf_folder import HfTensors, trainable_config
 from ..config import Config
 from ..data.training_file import DataSource
 from ..evaluation.questions import data_path
-from ..hooks.host import check_evaluations, check_tracker, refuse_ignored
+from ..hooks.host import check_evaluations, check_save_path, check_tracker, refuse_ignored
 from ..hooks.rewards import check_plugins
 from ..hooks.row_checks import row_problems
 from ..serving.servers import GPU_SHARE, KV_BYTES
@@ -59,7 +59,7 @@ def dry_run(config: Config, *, evaluate: bool) -> list[str]:
 
     print("# settings that are not their defaults", *hf_model.shell_words(config.changed()), "# what starts", sep="\n")
     attempt(refuse_ignored, config, "local")
-    for check in (check_tracker, check_evaluations, check_plugins, _check_save_path):
+    for check in (check_tracker, check_evaluations, check_plugins, check_save_path):
         attempt(check, config)
     if config.torch_dist and not Path(config.torch_dist).is_dir():
         problems.append(f"TORCH_DIST={config.torch_dist!r}: no such folder")
@@ -68,8 +68,8 @@ def dry_run(config: Config, *, evaluate: bool) -> list[str]:
         print(f"HF_CKPT={config.hf_ckpt} is no folder here: it would be fetched from the hub")
         attempt(_check_hub_id, config.hf_ckpt)
     elif (folder := attempt(hf_model.local_folder, config.hf_ckpt)) is not None:
-        if not config.torch_dist:
-            attempt(HfTensors, folder)
+        attempt(trainable_config, folder)
+        attempt(HfTensors, folder)
         if (vocabulary := attempt(hf_model.load_vocabulary, folder, config.trust_remote_code)) is not None:
             attempt(hf_model.with_engine_length, config, folder, vocabulary)
         if unlike := attempt(hf_model.unlike_settings, folder, config):
@@ -99,13 +99,6 @@ def _check_hub_id(name: str) -> None:
         validate_repo_id(name)
     except HFValidationError:
         raise MemAgentError(f"HF_CKPT={name!r}: no such folder, and no model of the hub has such a name") from None
-
-
-def _check_save_path(config: Config) -> None:
-    folder = Path(config.save_path).absolute()
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise MemAgentError(f"SAVE_PATH={config.save_path!r}: {there} cannot be written; set another")
 
 
 def _print_processes(config: Config, parameters: int, *, engines: bool) -> None:

@@ -42,7 +42,7 @@ from typing import Any
 
 from ..checkpoints import hf_model
 from ..checkpoints.folders import newest_of_run, number_of
-from ..checkpoints.hf_folder import HfTensors
+from ..checkpoints.hf_folder import HfTensors, trainable_config
 from ..checkpoints.model_card import add_push_arguments, push
 from ..checkpoints.precision import with_train_dtype
 from ..config import Config, ConfigError, load_yaml, write_settings
@@ -85,7 +85,8 @@ def train(config: Config, *, evaluate: bool = False, convert: bool = False) -> P
                 source = ending.enter_context(closing(Rollouts(config, evaluate=evaluate)))
             train_rollouts(config, source)
         else:
-            logger.info("%s already holds %d rollouts; raise NUM_ROLLOUT to go on", newest, first)
+            logger.info("%s already holds %d rollouts of NUM_ROLLOUT=%d; raise it to go on", newest, first,
+                        config.num_rollout)
         if not is_rank_zero() or not (convert or evaluate):
             return None
         from ..checkpoints.convert import convert as convert_checkpoint
@@ -208,8 +209,8 @@ def checked(config: Config) -> Config:
     for file in config.eval_files:  # a damaged one must not come to light hours later
         rows_of(config, file)
     folder = hf_model.local_folder(config.hf_ckpt)
-    if not config.torch_dist:
-        HfTensors(folder)
+    trainable_config(folder)
+    HfTensors(folder)
     config = with_train_procs(config.replace(hf_ckpt=str(folder)), folder)
     if is_rank_zero():  # the others hear it from this one
         if unlike := hf_model.unlike_settings(folder, config):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mem_agent.asking.steps import Section, TurnDone, quoted, sources
+from mem_agent.asking.steps import Section, TurnDone, quoted, sources, stands_in
 from mem_agent.asking.word_diff import marked, word_diff
 
 
@@ -41,6 +41,11 @@ TEXT = "Ann has gold. Ben lives in Rome!\nBen's metal is silver. Eve has silver 
 def test_the_sentence_with_most_of_the_answer_is_quoted(section, answer, question, expected):
     start, end = quoted(TEXT, Section(*section), answer, question)
     assert TEXT[start:end] == expected
+
+
+def test_an_answer_stands_in_texts_with_half_of_its_words():
+    said = "The original section is reorganized by topic"
+    assert not stands_in(["In this section we list files."], said, "") and stands_in(["The original topic."], said, "")
 
 
 # --- changes of a memory, by words -----------------------------------------------------------------------------------

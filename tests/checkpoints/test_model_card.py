@@ -2,6 +2,7 @@
 
 import hashlib
 import shlex
+import shutil
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -11,10 +12,11 @@ from huggingface_hub import RepoUrl
 from huggingface_hub.errors import HTTPError
 
 from mem_agent.checkpoints import convert, model_card
-from mem_agent.checkpoints.hf_model import config_for_model
+from mem_agent.checkpoints.hf_model import config_for_model, unlike_settings
 from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.checkpoints.model_card import CARD, card_of_mean, card_of_run, command, with_evaluation
 from mem_agent.config import SETTINGS_FILE, Config, ConfigError, write_settings
+from mem_agent.system.cli import PACK
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
@@ -40,6 +42,12 @@ def test_a_model_takes_along_how_its_agent_reads_and_nothing_else(tmp_path, monk
     config, line = config_for_model(moved, {})
     assert Path(config.mem_prompts).read_text() == PROMPTS and config.agent == "gated" and config.seed == 1
     assert line.startswith(f"settings from {moved}/mem_agent.yaml: AGENT=gated MEM_CHUNK_TOKENS=20 ")
+
+
+def test_the_start_of_the_pocket_profile_can_be_copied(tmp_path):
+    folder = shutil.copytree(PACK / "pocket" / "start", tmp_path / "mine")
+    config, _ = config_for_model(folder, {})
+    assert Path(config.mem_prompts).is_file() and not unlike_settings(folder, config)
 
 
 def test_the_environment_wins_over_the_model_which_sets_nothing_but_its_agent(tmp_path):

@@ -173,7 +173,7 @@ def test_chinese_rows_are_written_as_they_are_and_read_again(prepare, tmp_path):
 @pytest.mark.parametrize(("rows", "words", "code", "says"), [
     (None, [], 2, "in.json"), (conversation(qa(), qa()), ["--test-rows", "5"], 2, "5 of 2 to the test"),
     (conversation(qa()), ["--format", "personamem"], 2, "--contexts"), ([], [], 2, "in.json"),
-    ([{"qa": 1}], [], 1, "--format"),
+    ([{"qa": 1}], [], 1, "--format"), ([{"qa": 1}], ["--test-rows", "400"], 1, "--format"),
 ])
 def test_what_cannot_be_used_is_said_and_leaves_the_old_output(prepare, tmp_path, capsys, rows, words, code, says):
     prepare("locomo", conversation(qa()), name="old.json")

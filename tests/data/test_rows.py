@@ -37,7 +37,9 @@ def test_json_in_every_form_an_original_squad_file_and_parquet(tmp_path):
 @pytest.mark.parametrize(("cell", "read"), [
     ("['Paris', 'City of Paris']", ["Paris", "City of Paris"]), ("""['Paris', "O'Hare"]""", ["Paris", "O'Hare"]),
     ("[0, 1)", "[0, 1)"), ("[sic] Paris", "[sic] Paris"), ("['Paris', Rome]", None), ("['Paris', 'City", None),
-    ("['Paris'\n 'Rome']", None),
+    ("['Paris'\n 'Rome']", None), ("['it''s']", None), ("array(['Paris'])", None), ("[Paris, Rome]", None),
+    (" ('Paris', 'Rome')", ["Paris", "Rome"]), ("{'Paris', 'Oslo'}", ["Oslo", "Paris"]), ("[ u'Paris']", ["Paris"]),
+    ("{'text': ['Paris']}", {"text": ["Paris"]}), ('("Heroes")', '("Heroes")'), ("('Til) I Go", "('Til) I Go"),
 ])
 def test_a_list_that_went_through_a_csv_is_a_list_or_a_bad_row(tmp_path, cell, read):
     quoted = cell.replace('"', '""')

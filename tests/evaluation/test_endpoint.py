@@ -70,7 +70,8 @@ def test_a_stock_server_that_refuses_token_ids_is_asked_for_completions(tmp_path
 
 @pytest.mark.parametrize(("values", "named"), [
     ({"repetition_penalty": 1.5, "top_k": 20, "temperature": 0.7}, ["repetition_penalty 1.5", "top_k 20"]),
-    ({"temperature": 0.7, "top_p": 0.8, "top_k": 0}, []),
+    ({"temperature": 0.7, "top_p": 0.8, "top_k": 0, "max_new_tokens": 4096}, []),
+    ({"max_new_tokens": 8}, ["max_new_tokens 8"]),
 ])
 def test_values_of_the_models_file_are_named_where_a_server_takes_no_neutral_ones(values, named, model, caplog):
     (model / "generation_config.json").write_text(json.dumps(values))

@@ -143,7 +143,7 @@ SHOTS = [{"role": "system", "content": "Be brief."}, {"role": "user", "content":
 
 
 def test_entries_are_asked_as_conversations_and_scored_by_an_own_task_and_what_it_cannot_score_fails_alone(
-    tmp_path, model
+    tmp_path, model, caplog
 ):
     def own_task(name, metrics):
         (tmp_path / name).write_text(OWN.replace("METRICS", metrics))
@@ -158,6 +158,7 @@ def test_entries_are_asked_as_conversations_and_scored_by_an_own_task_and_what_i
     rows = sorted(read_rows(output, "sums"), key=lambda row: row["_id"])
     assert [row["scores"]["correct"] for row in rows] == [0, 0, 1, 0]
     assert rows[0]["failure"] == "internal" and "ZeroDivisionError" in rows[0]["failure_message"]
+    assert f"{tmp_path / 'own.py'}:9" in rows[0]["failure_message"] and caplog.text.count("Traceback") == 1
     assert min(map(text_of, turns_asked(router))) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n= 2"
         "<|im_end|>\n<|im_start|>user\n0+0?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nSo "

@@ -153,8 +153,9 @@ def settings(scene: Scene, **more: object) -> dict[str, str]:
         prepare(data, 1)
     pocket = {
         "HF_CKPT": START, "TRAIN_DATA": data / "train.jsonl", "SAVE_PATH": scene.folder / "save",
-        "MEM_PROMPTS": START.parent / "prompts.yaml", "MEM_CHUNK_TOKENS": 32, "MEM_MAX_MEMORY": 8, "MEM_MAX_FINAL": 12,
-        "MEM_MAX_QUESTION": 16, "ENGINE_MAX_LEN": 512, "ENGINE_ARGS": "--kv-cache-memory-bytes 67108864",
+        "MEM_PROMPTS": START / "mem_agent_prompts.yaml", "MEM_CHUNK_TOKENS": 32, "MEM_MAX_MEMORY": 8,
+        "MEM_MAX_FINAL": 12, "MEM_MAX_QUESTION": 16, "ENGINE_MAX_LEN": 512,
+        "ENGINE_ARGS": "--kv-cache-memory-bytes 67108864",
         "NUM_ROLLOUT": 4, "ROLLOUT_BATCH_SIZE": 2, "N_SAMPLES_PER_PROMPT": 4, "LR": 3e-4, "KL_COEF": 0.01,
         "SAVE_INTERVAL": 1, "KEEP_CHECKPOINTS": 3,
         "OMP_NUM_THREADS": 1, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": 0, "TMPDIR": scene.folder / "tmp",

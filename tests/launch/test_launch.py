@@ -38,7 +38,7 @@ def plan(env):
 
 def problems(env):
     try:
-        return preflight.find_problems(plan(env))
+        return preflight.find_problems(plan(env).config)
     except ConfigError as error:  # some settings leave no plan to be shown
         return [str(error)]
 
@@ -121,12 +121,14 @@ def test_a_dry_run_of_a_hub_model_loads_no_weights(tmp_path, monkeypatch):
     ({"ENGINE_MAX_LEN": "4500"}, "ENGINE_MAX_LEN"),
     ({"FULLY_ASYNC": "1", "DYNAMIC_FILTER": "nonzero_std"}, "DYNAMIC_FILTER"),
     ({"TRAIN_DATA": "TMP/train.jsonl@[250:]"}, "ROLLOUT_BATCH_SIZE"),
-    ({"NUM_NODES": "2"}, "MASTER_ADDR"),
+    ({"NUM_NODES": "2"}, "MASTER_ADDR"), ({"HOST_ARGS": "--n-samples-per-prompt 1"}, "--n-samples-per-prompt"),
+    ({"SAVE_PATH": "TMP/train.jsonl/run"}, "SAVE_PATH"), ({"HF_CKPT": "TMP/rotary"}, "partial_rotary_factor"),
 ])
 def test_each_problem_is_one_line(changes, setting, tmp_path):
     changes = {name: value.replace("TMP", str(tmp_path)) for name, value in changes.items()}
     make_host(tmp_path / "old", without="custom-generate-function-path")
     make_model(tmp_path / "foreign", "qwen3-4b", auto_map={"AutoModel": "own.Own"})
+    make_model(tmp_path / "rotary", "qwen3-4b", partial_rotary_factor=0.5)
     (found,) = problems(settings(tmp_path, **{"ROLLOUT_BATCH_SIZE": "64"} | changes))
     assert setting in found and "\n" not in found
 
@@ -163,6 +165,10 @@ def test_a_dry_run_shows_the_plan_and_then_every_problem(tmp_path, capsys, monke
     assert "--num-rollout 100" in printed.out and "NUM_GPUS: 8" in printed.out and "EPS_CLIP" not in printed.out
     assert printed.out.rstrip().endswith("--push-to-hub a/b")
     assert len(printed.err.splitlines()) == 3
+    monkeypatch.setenv("HF_CKPT", "/no/model")
+    assert launch.main(["--dry-run"]) == 1
+    told = capsys.readouterr().err
+    assert "/no/model" in told and "/nowhere.jsonl" in told and "--partial-rollout" in told
 
 
 # --- shards as the one file that hosts read -------------------------------------------------------------------------

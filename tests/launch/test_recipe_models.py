@@ -28,7 +28,7 @@ def test_the_recipes_command_with_the_config_of_its_model(name, model, tmp_path,
     monkeypatch.setattr(planning, "has_sticky_router", lambda: True)
     env = settings(tmp_path, "slime", model, **recipe(name)) | OUTSIDE.get(name, {})
     made = planning.make_plan(Config.from_env(env | {"NUM_NODES": "16", "MASTER_ADDR": "10.0.0.1"}))
-    assert not find_problems(made)
+    assert not find_problems(made.config)
     flags, config = flag_values(describe(read_model_config(tmp_path / "model"))), MODELS[model]
     assert float(flags["--rotary-base"]) == config.get("rope_theta", 1e6)
     width = config["hidden_size"] // config["num_attention_heads"]

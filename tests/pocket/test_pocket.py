@@ -82,7 +82,7 @@ def test_rows_are_the_prompts_that_the_agents_build(name, agent, turn, shown, to
     """Or the ability learned would be another one."""
     vocabulary, example = Vocabulary(tokenizers[name]), next(make_examples(1, 1))
     encode = vocabulary.encode_text
-    wording = {"look-up": "prompts.yaml", "two-hop": "two_hop.yaml"}.get(name)
+    wording = {"look-up": "start/mem_agent_prompts.yaml", "two-hop": "two_hop.yaml"}.get(name)
     path = str(FOLDER / wording) if wording else ""
     reader = build_agent(Config(agent=agent, mem_max_memory=8, mem_prompts=path), vocabulary, {})
     state = reader.start(Reading(encode(example.question), Chunks(tuple(map(encode, example.sections)), 0)))

@@ -9,11 +9,13 @@ import yaml
 
 from mem_agent.config import READING, Config, ConfigError, listing, load_yaml, markdown
 from mem_agent.hooks.host import config_of
+from mem_agent.system.cli import PACK
 
 
 @pytest.mark.parametrize("values,named", [
     ({"LR": "fast"}, "LR"), ({"MEM_CHUNKS_TOKEN": 1}, "MEM_CHUNKS_TOKEN"), ({"MEM_LAYOUT": "memory"}, "section_first"),
     ({"TP": "2", "TRAIN_PROCS": "3"}, "TRAIN_PROCS"), ({"GLOBAL_BATCH_SIZE": "7"}, "GLOBAL_BATCH_SIZE"),
+    ({"N_SAMPLES_PER_PROMPT": "1"}, "mean"),  # of groups of one is the reward itself
 ])
 def test_a_bad_value_is_one_line_that_names_the_setting(values, named):
     with pytest.raises(ConfigError, match=named) as error:
@@ -31,6 +33,11 @@ def test_a_recipe_is_read_and_the_users_own_variables_win(tmp_path, monkeypatch)
     os.environ |= {"RECIPE": str(tmp_path / "own.env"), "MEM_MAX_FINAL": "8", "LR": "1e-6", "AGENT": ""}
     config = Config.from_env()
     assert (config.mem_chunk_tokens, config.mem_max_final, config.lr, config.agent) == (77, 8, 1e-6, "memagent")
+    os.environ |= {"RECIPE": str(PACK / "recipes" / "pocket.env"), "TRAIN_DATA": str(tmp_path)}
+    for name in ("train.jsonl", "eval_9.json"):
+        (tmp_path / name).touch()
+    config = Config.from_env()
+    assert (config.data_root, config.length, config.num_rollout) == (str(tmp_path), "9", 40)  # its own questions
     os.environ["RECIPE"] = "my.env"
     with pytest.raises(ConfigError, match=r"my\.env"):
         Config.from_env()

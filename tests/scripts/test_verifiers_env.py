@@ -19,7 +19,7 @@ from mem_agent.tests.helpers import verifiers_stub
 from mem_agent.tests.helpers.fake_chat import FakeChat, chat_server
 
 POCKET = Path(mem_agent.__file__).parent / "pocket"
-SETTINGS = f"MEM_PROMPTS='{POCKET}/prompts.yaml' MEM_CHUNK_TOKENS=32 MEM_MAX_MEMORY=8 MEM_MAX_FINAL=12"
+SETTINGS = f"MEM_PROMPTS='{POCKET}/start/mem_agent_prompts.yaml' MEM_CHUNK_TOKENS=32 MEM_MAX_MEMORY=8 MEM_MAX_FINAL=12"
 TEXT = "metal silver.\n" + "Rain fell.\n" * 12 + "tool saw.\n"
 
 

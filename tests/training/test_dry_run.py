@@ -1,9 +1,13 @@
 """DRY_RUN=1 for the embedded host: every problem at once, and nothing is written."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
+from safetensors.torch import load_file, save_file
 
+from mem_agent.checkpoints.folders import CheckpointError
+from mem_agent.config import Config
 from mem_agent.tests.helpers.tiny_model import make_tiny_model
 from mem_agent.training import train
 
@@ -54,6 +58,24 @@ def test_every_problem_is_told_at_once(dry_run, tmp_path):
                               TRAIN_DATA=str(tmp_path / "none.jsonl"))
     assert code == 1 and any("HF_CKPT" in line for line in errors) and any("none.jsonl" in line for line in errors)
     assert dry_run([GOOD], HF_CKPT="/no/such/model")[0] == 1
+
+
+@pytest.mark.parametrize(("head", "change", "named"), [
+    (1.0, {}, ""), (1.5, {}, "lm_head.weight"), (1.0, {"use_sliding_window": True}, "use_sliding_window"),
+])
+def test_a_model_that_cannot_train_is_refused_before_anything_starts(tmp_path, dry_run, head, change, named):
+    """The copy of a tied output layer is none of them."""
+    (tmp_path / "eval_50.json").write_text("[]")
+    folder = make_tiny_model(tmp_path / "tied", tied=True)
+    weights = load_file(folder / "model.safetensors")
+    copy = weights["model.embed_tokens.weight"] * head
+    save_file(weights | {"lm_head.weight": copy}, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | change))
+    code, _, errors = dry_run([GOOD], HF_CKPT=str(folder))
+    assert code == bool(named) and named in "".join(errors)
+    with pytest.raises(CheckpointError, match=named) if named else nullcontext():
+        train.checked(Config.from_env())
 
 
 def test_faults_of_some_rows_are_warnings_and_those_of_all_are_problems(dry_run, tmp_path):

@@ -51,7 +51,8 @@ def pocket_config(folder, **settings):
     row = {"prompt": "Which key?", "metadata": {"ground_truth": ["3"], "context": context}}
     (folder / "train.jsonl").write_text(json.dumps(row) + "\n")
     return Config(**settings, **{
-        "hf_ckpt": str(POCKET / "start"), "mem_prompts": str(POCKET / "prompts.yaml"), "engine_max_len": 512,
+        "hf_ckpt": str(POCKET / "start"), "mem_prompts": str(POCKET / "start" / "mem_agent_prompts.yaml"),
+        "engine_max_len": 512,
         "train_data": str(folder / "train.jsonl"), "save_path": str(folder / "run"), "rollout_batch_size": 2,
         "n_samples_per_prompt": 4, "mem_chunk_tokens": 40, "mem_max_memory": 8, "mem_max_final": 12,
     })
