@@ -61,6 +61,10 @@ def described(folder, name, **changes):
     return flag_values(describe(read_model_config(make_model(folder, name, **changes))))
 
 
+OTHERWISE_THERE = {("qwen2.5-1.5B", "--rotary-base")}
+"""slime 624b824 has 10000, the released config.json 1000000."""
+
+
 @pytest.mark.parametrize("host", ["SLIME_ROOT", "VIME_ROOT"])
 def test_descriptions_agree_with_the_hosts_scripts(host, tmp_path):
     root, read = os.environ.get(host), 'source "$1" && printf "%s\\0" "${MODEL_ARGS[@]}"'
@@ -72,6 +76,8 @@ def test_descriptions_agree_with_the_hosts_scripts(host, tmp_path):
         done = subprocess.run(["bash", "-c", read, "bash", str(path)], capture_output=True, text=True, check=True)
         said, made = flag_values(done.stdout.split("\0")[:-1]), described(tmp_path, path.stem.lower())
         for flag, text in said.items():
+            if (path.stem, flag) in OTHERWISE_THERE:
+                continue
             assert made[flag] == text or float(made[flag]) == float(text), (path, flag)
 
 
