@@ -4,8 +4,10 @@
     mem-agent prepare --input own_questions.csv --output train.jsonl
     mem-agent prepare --input own_questions.csv --output data/own      with held-out questions (data/own_questions.py)
     mem-agent prepare --synthesize --raw hotpot_train_v1.1.json --documents 200 --output train.jsonl
+    mem-agent prepare --babilong qa1,qa2 --background novel.txt --tokenizer MODEL --output data/babilong
 
-``python prepare_data.py`` is the same command. The last one makes the documents: every question's gold ones hidden
+``python prepare_data.py`` is the same command. The last one is told in data/babilong.py. The one before it makes the
+documents: every question's gold ones hidden
 among others (data/synthesize.py), of one length or, with ``--documents "50:0.3 100:0.3 200:0.4"``, of several in that
 order: such a curriculum says so in its rows (``metadata.curriculum``) and is trained on in the file's order unless
 ROLLOUT_SHUFFLE=1.
@@ -51,6 +53,9 @@ from typing import Any
 import orjson
 from tqdm import tqdm
 
+from .checkpoints.hf_model import load_vocabulary, local_folder
+from .data import babilong
+from .data.babilong import Count, write_babilong
 from .data.document_store import DocumentWriter, store_folder
 from .data.eval_files import sha256_of
 from .data.own_questions import numbered_documents, write_folder
@@ -75,6 +80,9 @@ def main(argv: list[str] | None = None) -> int:
     """The command; returns its exit code."""
     args = _parser().parse_args(argv)
     output: Path = args.output
+    if args.babilong:
+        write_babilong(args, _counter(args.tokenizer))
+        return 0
     if output.exists() and any(path.exists() and path.samefile(output) for path in [*args.raw, args.input] if path):
         raise DataError(f"{output} is also an input; choose another --output")
     if (output.is_dir() or not output.suffix) and not args.synthesize:
@@ -95,6 +103,14 @@ def main(argv: list[str] | None = None) -> int:
     left_out = f"{counts['left out']} {'questions' if args.synthesize else 'bad rows'} left out"
     print(f"{output}: {counts['written']} rows{stored}; {left_out}")
     return 0
+
+
+def _counter(model: str | None) -> Count:
+    """What counts a text's tokens as ``model`` has them. Raises DataError, ConfigError."""
+    if not model:
+        raise DataError("--babilong: name the model whose tokens are counted, as --tokenizer FOLDER")
+    vocabulary = load_vocabulary(local_folder(model, "--tokenizer", weights=False))
+    return lambda text: len(vocabulary.encode_text(text))
 
 
 def _write_folder(args: argparse.Namespace) -> int:
@@ -186,6 +202,7 @@ def _parser() -> argparse.ArgumentParser:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--hf-dataset", metavar="ID", help="Hugging Face dataset, streamed")
     source.add_argument("--input", type=Path, metavar="FILE", help=".parquet, .csv, .jsonl or .json file")
+    source.add_argument("--babilong", metavar="TASKS", help="BABILong's tasks, such as qa1,qa2,qa3,qa4,qa5")
     source.add_argument("--synthesize", action="store_true", help="make long documents from --raw files")
     add = parser.add_argument
     add("--hf-split", default="train", help="split of the dataset (train)")
@@ -201,7 +218,8 @@ def _parser() -> argparse.ArgumentParser:
     folder("--lengths", default="", help="an evaluation file for each: numbers of documents, or `own` (own)")
     made = parser.add_argument_group("with --synthesize").add_argument
     add_options(made, required=False)
-    made("--rows", dest="count", type=positive_number, default=ROWS, help=f"rows ({ROWS})")
+    made("--rows", dest="count", type=positive_number, default=ROWS, help=f"rows, of --babilong too ({ROWS})")
+    babilong.add_options(parser)
     return parser
 
 

@@ -8,6 +8,12 @@ centre, and the number of dropped tokens is reported. Chunks of 2 tokens, at mos
 
     split_chunks([1, 2, 3, 4, 5], 2, 9) -> chunks [1 2] [3 4] [5], dropped 0
     split_chunks([1, 2, 3, 4, 5], 2, 2) -> chunks [1 2] [4 5],     dropped 1
+
+``whole_sentences=1`` ends a chunk behind the last sentence that it has room for (``Vocabulary.sentence_ends``), so that
+no fact is cut in two; only a sentence longer than a chunk still is. Sentences that end behind 1, 4 and 5 tokens::
+
+    split_sentences([1, 2, 3, 4, 5], 4, 9, [1, 4, 5]) -> chunks [1 2 3 4] [5]
+    split_sentences([1, 2, 3, 4, 5], 3, 9, [1, 4, 5]) -> chunks [1] [2 3 4] [5]
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -48,6 +55,24 @@ def split_chunks(document: Sequence[int], chunk_tokens: int, max_chunks: int | N
         kept = kept[:head] + kept[len(document) - (room - head) :]
     view = memoryview(kept)
     return Chunks(tuple(view[i : i + chunk_tokens] for i in range(0, len(kept), chunk_tokens)), dropped)
+
+
+def split_sentences(
+    document: Sequence[int], chunk_tokens: int, max_chunks: int | None, ends: Sequence[int]
+) -> Chunks:
+    """As ``split_chunks``, at the ends of sentences: positions in rising order. Above ``max_chunks`` chunks, as many
+    are kept from the start as from the end."""
+    view = memoryview(document if isinstance(document, array) else array("I", document))
+    chunks, start = list[Sequence[int]](), 0
+    while start < len(view):
+        last = bisect_right(ends, start + chunk_tokens)
+        stop = ends[last - 1] if last and ends[last - 1] > start else start + chunk_tokens
+        chunks.append(view[start:stop])
+        start = stop
+    if max_chunks is not None and len(chunks) > max_chunks:
+        head = (max_chunks + 1) // 2
+        chunks = chunks[:head] + chunks[len(chunks) - (max_chunks - head) :]
+    return Chunks(tuple(chunks), len(view) - sum(map(len, chunks)))
 
 
 class DocumentCache:

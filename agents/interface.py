@@ -43,6 +43,8 @@ class ReaderSettings:
 
     query_blind: bool = False
     """Hide the question from all turns but the final one, so that a memory serves questions that are not known yet."""
+    whole_sentences: bool = False
+    """End a chunk behind the last sentence that it has room for."""
     turn_cost: Annotated[float, Field(ge=0, le=0.9)] = 0.0
     """Share of a right answer's training reward that reading every chunk costs; each round pays its part."""
 

@@ -19,11 +19,14 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 
 _TAG = re.compile(r"^[<\[].+[>\]]$", re.DOTALL)
+_ENDS = re.compile("[.!?][\"'\u201d\u2019)\\]]*$")
 _THINK, _END_THINK = "<think>", "</think>"
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>")
 """Chat models end a turn with a token that is not always their ``eos_token``."""
@@ -86,6 +89,29 @@ class Vocabulary:
         """
         begun = [*ids[: len(self._head)]] == self._head
         return [*ids] if begun else [*self._head, *ids]
+
+    def sentence_ends(self, ids: Sequence[int]) -> list[int]:
+        """Behind how many of ``ids`` a sentence ends: a full stop, ! or ?, perhaps with quotes or brackets, and then a
+        blank, or the text's end.
+
+        Example ("He", " ran", ".", " She", " sat")::
+
+            sentence_ends([...]) -> [3, 5]
+        """
+        if not len(ids):
+            return []
+        ends, blank = self._marks
+        found = np.asarray(ids)
+        return [*(np.flatnonzero(ends[found[:-1]] & blank[found[1:]]) + 1).tolist(), len(found)]
+
+    @cached_property
+    def _marks(self) -> tuple[Any, Any]:
+        """Of every id: whether its text ends like a sentence, and whether it begins with a blank."""
+        texts = self.tokenizer.batch_decode([[i] for i in range(self.size)])
+        # A lone token loses its blank in vocabularies of the SentencePiece kind, whose words keep a mark for it.
+        words = self.tokenizer.convert_ids_to_tokens(range(self.size))
+        blank = [text[:1].isspace() or str(word).startswith("\u2581") for text, word in zip(texts, words, strict=True)]
+        return np.array([bool(_ENDS.search(text)) for text in texts]), np.array(blank)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text without control tokens and without ids outside the vocabulary."""

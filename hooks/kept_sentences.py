@@ -10,14 +10,14 @@ Question "Who wrote Emma?", answer "Jane Austen", sections of two sentences::
     Rain fell. Boats came.                      -> Jane Austen wrote Emma.
     (final)                                     -> \boxed{Jane Austen}
 
-A memory that would be longer than MEM_MAX_MEMORY loses sentences without an answer first, the oldest first. Answers
+A task may have a rule of its own for the memory (``Task.keeper``). A memory that would be longer than MEM_MAX_MEMORY loses sentences without an answer first, the oldest first. Answers
 such as yes and no stand everywhere and are not looked for. This is a start for a model that cannot yet do the task at
 all, not an optimum: which sentences help is for the reward to find out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..agents.documents import SENTENCE
@@ -33,10 +33,11 @@ class KeptSentences:
     """The replies of one trajectory; ``reply`` is asked turn by turn."""
 
     def __init__(
-        self, agent: MemoryAgent, vocabulary: Vocabulary, golds: Sequence[str], metadata: Mapping[str, Any], final: str
+        self, agent: MemoryAgent, vocabulary: Vocabulary, golds: Sequence[str], metadata: Mapping[str, Any],
+        final: str, keeper: Callable[[str], str] | None = None,
     ) -> None:
-        """``final``: the final reply."""
-        self._agent, self._vocabulary, self._final = agent, vocabulary, final
+        """``final``: the final reply; ``keeper``: the task's own rule."""
+        self._agent, self._vocabulary, self._final, self._keeper = agent, vocabulary, final, keeper
         self._answers = [_form(gold) for gold in golds if kind_of(gold) is not AnswerKind.CHOICE]
         titles = metadata.get("supporting") or fact_titles(metadata.get("supporting_facts")) or ()
         self._wanted = [*self._answers, *map(_form, titles)]
@@ -49,6 +50,9 @@ class KeptSentences:
         before, shown = self._memory(), request.section
         if shown:
             section = self._vocabulary.decode(request.prompt_ids[shown.start : shown.end])
+            if self._keeper:
+                self._kept = [text] if (text := self._keeper(section)) else []
+                return self._agent.reply_for(before, self._memory())
             found = [sentence.strip() for sentence in SENTENCE.findall(section) if _holds(sentence, self._wanted)]
             self._kept += [sentence for sentence in found if sentence not in self._kept]
         while True:

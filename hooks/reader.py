@@ -29,7 +29,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from ..agents import agent_class, build_agent
-from ..agents.documents import DocumentCache, split_chunks
+from ..agents.documents import DocumentCache, split_chunks, split_sentences
 from ..agents.interface import MemoryAgent, Reading
 from ..agents.records import FailureKind, Generation, Message, Role, StopReason, Trajectory, TurnFailed, TurnRequest
 from ..checkpoints.hf_model import load_vocabulary
@@ -194,7 +194,10 @@ class Reader:
         prefix, budget = reply_form(sample)
         before = messages_before(sample) if self.agent.shows_messages else ()
         chunks = None if evaluation else self.config.mem_max_chunks
-        document = split_chunks(await self.documents.get(context), self.config.mem_chunk_tokens, chunks)
+        ids, size = await self.documents.get(context), self.config.mem_chunk_tokens
+        whole = getattr(getattr(self.agent, "settings", None), "whole_sentences", False)
+        document = (split_sentences(ids, size, chunks, self.vocabulary.sentence_ends(ids)) if whole
+                    else split_chunks(ids, size, chunks))
         return Reading(question, document, self.vocabulary.encode_text(prefix), budget if evaluation else 0, before)
 
     def record(self, trajectory: Trajectory, sample: Any, *, evaluation: bool, task: str) -> Record:
@@ -220,9 +223,11 @@ class Reader:
         replies = metadata.get("replies")
         if replies is None:
             task = task_of(self.config, sample)
-            if not (solution := task.solution(row_of(sample)).removeprefix(reply_form(sample)[0])):
+            row = row_of(sample)
+            if not (solution := task.solution(row).removeprefix(reply_form(sample)[0])):
                 raise TurnFailed(FailureKind.NO_REPLY, "the row has neither metadata.replies nor an answer")
-            rule = KeptSentences(self.agent, self.vocabulary, gold_answers(sample), metadata, solution)
+            rule = KeptSentences(self.agent, self.vocabulary, gold_answers(sample), metadata, solution,
+                                 task.keeper(row))
             return await loop(partial(self._by_rule, rule))
         if not isinstance(replies, list) or not all(isinstance(reply, str) for reply in replies) or not any(replies):
             raise TurnFailed(FailureKind.NO_REPLY, "metadata.replies must be a list of texts, one for each turn")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from ..system.plugins import load_class, parse_settings
+from .babilong import Babilong
 from .interface import Task, TaskRow
 from .math import Countdown, MathAnswer
 from .qa import QuestionAnswering, Ruler
@@ -18,7 +19,7 @@ __all__ = ["TASKS", "Task", "TaskRow", "load_task"]
 
 TASKS: dict[str, type[Task]] = {
     "qa": QuestionAnswering, "ruler": Ruler, "gsm8k": MathAnswer, "math": MathAnswer, "countdown": Countdown,
-    "rank_sessions": RankSessions,
+    "rank_sessions": RankSessions, "babilong": Babilong,
 }
 
 

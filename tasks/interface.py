@@ -8,7 +8,7 @@ whether there is a document to read. ``TASK`` names the task of a run, and more 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from ..system.plugins import NoSettings
@@ -72,6 +72,11 @@ class Task(ABC):
         """A whole reply that is right and in the form that is asked for, from the row's data; empty where the data
         has none."""
         return str(row.metadata.get("solution") or "")
+
+    def keeper(self, row: TaskRow) -> Callable[[str], str] | None:
+        """For LOSS=sft: a function that is called with the text of section after section and gives what the memory
+        should be behind each; None where the task has no such rule (``hooks/kept_sentences.py`` has one for all)."""
+        return None
 
     def accuracy(self, parts: Mapping[str, float]) -> float:
         """What the answer was worth, from the parts of ``reward``."""
