@@ -26,7 +26,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 _TAG = re.compile(r"^[<\[].+[>\]]$", re.DOTALL)
-_ENDS = re.compile("[.!?][\"'\u201d\u2019)\\]]*$")
+_ENDS, _CLOSES = re.compile("[.!?][\"'\u201d\u2019)\\]]*$"), re.compile("^[\"'\u201d\u2019)\\]]+$")
 _THINK, _END_THINK = "<think>", "</think>"
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>")
 """Chat models end a turn with a token that is not always their ``eos_token``."""
@@ -100,18 +100,20 @@ class Vocabulary:
         """
         if not len(ids):
             return []
-        ends, blank = self._marks
-        found = np.asarray(ids)
-        return [*(np.flatnonzero(ends[found[:-1]] & blank[found[1:]]) + 1).tolist(), len(found)]
+        ends, closes, blank = (marks[np.asarray(ids)] for marks in self._marks)
+        for _ in range(2):  # quotes and brackets that are tokens of their own
+            ends[1:] |= closes[1:] & ends[:-1]
+        return [*(np.flatnonzero(ends[:-1] & blank[1:]) + 1).tolist(), len(ids)]
 
     @cached_property
-    def _marks(self) -> tuple[Any, Any]:
-        """Of every id: whether its text ends like a sentence, and whether it begins with a blank."""
+    def _marks(self) -> tuple[Any, Any, Any]:
+        """Of every id: whether its text ends like a sentence, is quotes or brackets, and begins with a blank."""
         texts = self.tokenizer.batch_decode([[i] for i in range(self.size)])
         # A lone token loses its blank in vocabularies of the SentencePiece kind, whose words keep a mark for it.
         words = self.tokenizer.convert_ids_to_tokens(range(self.size))
         blank = [text[:1].isspace() or str(word).startswith("\u2581") for text, word in zip(texts, words, strict=True)]
-        return np.array([bool(_ENDS.search(text)) for text in texts]), np.array(blank)
+        ends, closes = (np.array([bool(form.search(text)) for text in texts]) for form in (_ENDS, _CLOSES))
+        return ends, closes, np.array(blank)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text without control tokens and without ids outside the vocabulary."""

@@ -286,7 +286,7 @@ _coming: dict[str, int] = {}
 
 def begin(host: HostArgs, rollout: int) -> None:
     """The next samples of this run are those of ``rollout``."""
-    if host.config.keep_trajectories and not host.config.supervised:
+    if host.config.keep_trajectories:
         _coming[host.save] = rollout
 
 

@@ -160,6 +160,7 @@ class Rollouts:
         if self.config.supervised:
             given = await self._collect(first_group)
             metrics = rollout_metrics(given.samples, scored=False) | row_counts(args, given.samples)
+            traces.begin(HostArgs(args), number)
             return Rollout(custom_convert(args, given.samples), given.next_group, metrics)
         host = HostArgs(args)
         # Before sampling: a missing state must not come to light after a whole rollout.

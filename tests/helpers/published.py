@@ -1,6 +1,8 @@
-"""The published codes, imported from checkouts that MEMAGENT_ROOT and REMEMR1_ROOT name; without one a test skips.
+"""The published codes, imported from checkouts that MEMAGENT_ROOT, REMEMR1_ROOT and BABILONG_ROOT name; without one a
+test skips.
 
-Known commits: github.com/BytedTsinghua-SIA/MemAgent 76b7a65, github.com/syr-cn/ReMemR1 43e69f3. What they import and
+Known commits: github.com/BytedTsinghua-SIA/MemAgent 76b7a65, github.com/syr-cn/ReMemR1 43e69f3,
+github.com/booydar/babilong 7a6efee. What they import and
 the test does not need (verl's trainer, Ray) is replaced by empty modules while they are imported. Nothing of them is
 kept among this process's modules.
 """

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mem_agent.config import Config
+from mem_agent.hooks.traces import read_traces
 from mem_agent.system.errors import MemAgentError
 from mem_agent.tests.training.test_resume import exact
 from mem_agent.training import rollouts, train
@@ -27,6 +28,11 @@ def tokenizer(model):
 
 SOLVED = [{"prompt": question, "label": answer, "metadata": {"solution": f"It is \\boxed{{{answer}}}"}}
           for question, answer in ANSWERS.items()]
+
+
+@pytest.fixture
+def no_engines(monkeypatch):
+    monkeypatch.setattr(rollouts.Fleet, "start", None)
 
 
 def run_of(model: Path, folder: Path, rows=SOLVED, **settings) -> Config:
@@ -86,6 +92,22 @@ def test_without_replies_a_memory_keeps_the_sentences_with_the_answer(agent, exp
     assert [text.rpartition("assistant\n")[2] for text in texts] == [f"{reply}<|im_end|>" for reply in expected]
 
 
+def test_a_tasks_own_rule_teaches_the_memory_and_the_replies_are_kept_to_be_read(model, tmp_path, no_engines):
+    facts = ["Mary went to the office.", "John took the milk.", "Mary went to the garden."]
+    row = {"prompt": "Where is Mary?", "label": "garden", "metadata": {
+        "task": "babilong", "babi": "qa1", "facts": facts, "context": f"It rained. {' Boats came. '.join(facts)}"}}
+    config = run_of(model, tmp_path, [row], rollout_batch_size=1, num_rollout=1, agent="gated", mem_chunk_tokens=24,
+                    agent_args="whole_sentences=1", mem_max_memory=48)
+    train.train(config)
+    (file,) = (Path(config.save_path) / "trajectories").iterdir()
+    document, trace = read_traces(file)
+    replies = [turn.reply for turn in trace.turns]
+    assert "".join(document.sections) == row["metadata"]["context"] and replies[-1] == "garden"
+    assert [reply for reply in replies if reply != "skip"] == [
+        "update\nMary: office", "update\nMary: garden", "garden"]
+    assert [turn.shown_memory for turn in trace.turns][-1] == "Mary: garden"
+
+
 def test_a_row_that_cannot_be_taught_is_counted_and_masked(model, tmp_path):
     good, long = reading(["a", "b", "c"]), reading(["a " * 20, "b", "c"])
     config = run_of(model, tmp_path, [good, long], rollout_batch_size=2, rollout_shuffle=False, **READING)
@@ -97,11 +119,6 @@ def test_a_row_that_cannot_be_taught_is_counted_and_masked(model, tmp_path):
 
 
 # --- the loop --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def no_engines(monkeypatch):
-    monkeypatch.setattr(rollouts.Fleet, "start", None)
 
 
 def test_a_few_steps_teach_the_replies(model, tmp_path, tokenizer, no_engines):
