@@ -21,6 +21,7 @@ other tasks stand in ``scores``, by name, and ``headline`` says which of all sco
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -107,8 +108,9 @@ def labels_of(folders: Sequence[Path]) -> list[str]:
 
 
 def length_order(length: str) -> tuple[float, str]:
-    """Sorts lengths by number, and names after them."""
-    return (float(length), "") if length.isdecimal() else (float("inf"), length)
+    """Sorts lengths by number, 4k and 1m being thousands and millions, and names after them."""
+    found = re.fullmatch(r"(\d+)([km]?)", length)
+    return (int(found[1]) * {"": 1, "k": 1e3, "m": 1e6}[found[2]], "") if found else (float("inf"), length)
 
 
 def task_and_length(file: str) -> tuple[str, str]:

@@ -1,5 +1,5 @@
 """What the rows of runs say, in one long frame from which every table, plot and file is made; the difference of two
-runs, question by question; and RULER's averages.
+runs, question by question; and the averages of RULER and BABILong.
 
 The frame has one line for each number, with its 95% interval; ``main`` marks the score that a file is judged by::
 
@@ -13,7 +13,7 @@ The frame has one line for each number, with its 95% interval; ``main`` marks th
 Families: count (questions with a row, rows, failed, missing, and the percent of documents' tokens that were not read),
 score, cost, pass (pass@k of the main metric up to the fewest answers that any question has, where it is 0 or 1
 throughout, and best@ the most), turn (memories after the turns of a range, pooled over trajectories: their tokens, and
-the percent in which an accepted answer stands), and average (of RULER's tasks).
+the percent in which an accepted answer stands), and average (of the tasks of a suite).
 
 Invariants:
 - the unit of every interval is the question: samples of one question are averaged first (``statistics``). Evaluation
@@ -37,7 +37,7 @@ RULER's thirteen  those, cwe, qa_1 and qa_2
 qa_1, first gold  MemAgent shows qa_1 apart, scored against the first gold (``tasks/qa.py``)
 ================  ==========================================================================================
 
-MemAgent's numbers are of answers behind "the answer is" (TASK_ARGS answer=the_answer_is), RULER's of whole replies. An
+BABILong's published average is over qa1 to qa5. MemAgent's numbers are of answers behind "the answer is" (TASK_ARGS answer=the_answer_is), RULER's of whole replies. An
 average is the plain mean of its tasks, and absent where one of them has no row. MemAgent rounds each answer's score to
 two decimals first, which moves its fwe, where scores are thirds, by at most a third of a point; nothing is rounded
 here.
@@ -47,6 +47,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import nan, sqrt
 from pathlib import Path
 from statistics import fmean
@@ -64,7 +65,25 @@ _COST_RESAMPLES = 2000
 """Costs vary little and there are many of them: their intervals are drawn coarser than the scores'."""
 COSTS = ("turns", "rounds", "seconds", "document_tokens", "prompt_tokens", "response_tokens", "memory_tokens")
 COLUMNS = ["run", "file", "task", "length", "data", "family", "metric", "main", "mean", "low", "high", "n"]
-RULER, TEN, THIRTEEN, QA_1 = "RULER", "MemAgent's ten", "RULER's thirteen", "qa_1, first gold"
+TEN, THIRTEEN, QA_1 = "MemAgent's ten", "RULER's thirteen", "qa_1, first gold"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tasks that are published together."""
+
+    name: str
+    metric: str
+    tasks: tuple[str, ...]
+    averages: Mapping[str, Sequence[str]]
+    """The tasks of each average, the main one first."""
+    also: str = ""
+    """A further number of the suite."""
+
+
+_QA = tuple(f"qa{number}" for number in range(1, 6))
+SUITES = (Suite("RULER", "ruler", tuple(TASKS), {TEN: MEMAGENT_TASKS, THIRTEEN: tuple(TASKS)}, QA_1),
+          Suite("BABILong", "babilong", _QA, {"qa1-qa5": _QA}))
 
 
 def summary_of(results: Iterable[Results]) -> pd.DataFrame:
@@ -216,27 +235,33 @@ def differences(answers: pd.DataFrame, base: str, run: str, by: Sequence[str]) -
     return found
 
 
-# --- RULER ----------------------------------------------------------------------------------------------------------
+# --- averages over tasks --------------------------------------------------------------------------------------------
 
 
 def averages_of(summary: pd.DataFrame) -> pd.DataFrame:
-    """Further lines of the frame, of task RULER and family average, for each run and length with at least two of
-    RULER's tasks: each task's score in RULER's order, then the averages, and MemAgent's score of qa_1."""
-    lines = []
-    ruler = summary[summary["task"].isin(TASKS) & (summary["family"] == "score")]
-    for (run, length), part in ruler.groupby(["run", "length"], sort=False):
-        estimates = [Estimate(line.mean, line.low, line.high, line.n) for line in part.itertuples()]
-        known = dict(zip(zip(part["task"], part["metric"], strict=True), estimates, strict=True))
-        scores = {task: known[task, "ruler"] for task in TASKS if (task, "ruler") in known}
-        found = dict(scores)
-        for name, tasks in ((TEN, MEMAGENT_TASKS), (THIRTEEN, TASKS)):
-            if scores.keys() >= set(tasks):
-                found[name] = average([scores[task] for task in tasks])
-        if ("qa_1", FIRST_GOLD) in known:
-            found[QA_1] = known["qa_1", FIRST_GOLD]
-        lines += [(run, "", RULER, length, "", "average", name, name == TEN, each.mean, each.low, each.high, each.n)
-                  for name, each in found.items() if len(scores) > 1]
+    """Further lines of the frame, of a suite as their task and family average, for each run and length with at least
+    two of the suite's tasks: each task's score in the suite's order, then the averages, and MemAgent's score of
+    qa_1."""
+    scores = summary[summary["family"] == "score"]
+    lines = [line for suite in SUITES
+             for (run, length), part in scores[scores["task"].isin(suite.tasks)].groupby(["run", "length"], sort=False)
+             for line in _averages(suite, run, length, part)]
     return pd.DataFrame(lines, columns=COLUMNS)
+
+
+def _averages(suite: Suite, run: str, length: str, part: pd.DataFrame) -> Iterator[tuple[Any, ...]]:
+    estimates = [Estimate(line.mean, line.low, line.high, line.n) for line in part.itertuples()]
+    known = dict(zip(zip(part["task"], part["metric"], strict=True), estimates, strict=True))
+    scores = {task: known[task, suite.metric] for task in suite.tasks if (task, suite.metric) in known}
+    found = dict(scores)
+    for name, tasks in suite.averages.items():
+        if scores.keys() >= set(tasks):
+            found[name] = average([scores[task] for task in tasks])
+    if suite.also and ("qa_1", FIRST_GOLD) in known:
+        found[suite.also] = known["qa_1", FIRST_GOLD]
+    main = next(iter(suite.averages))
+    for name, each in found.items() if len(scores) > 1 else ():
+        yield (run, "", suite.name, length, "", "average", name, name == main, each.mean, each.low, each.high, each.n)
 
 
 def average(scores: Sequence[Estimate]) -> Estimate:
@@ -263,15 +288,15 @@ Columns = Mapping[str, object]
 
 def tables(outputs: Sequence[Path]) -> str:
     """How right the answers are, what else a task measures, what the agents did, pass@k where questions have several
-    answers, and RULER's tasks where there are several. Raises EvalError where a folder has no results."""
+    answers, and the tasks of a suite where there are several. Raises EvalError where a folder has no results."""
     summary = summary_of(read_results(outputs))
-    cells, ruler = list(cells_of(summary)), averages_of(summary)
+    cells, averages = list(cells_of(summary)), averages_of(summary)
     every = [_table((run, file, columns(lines, main)) for run, file, lines, main in cells)
              for columns in (_accuracy, _own, _agent, _passes)]
-    tasks = [name for name in TASKS if name in set(ruler["metric"])]
-    every.append(_table(
-        (run, length, _ruler({line.metric: line for line in part.itertuples()}, tasks))
-        for (run, length), part in ruler.groupby(["run", "length"], sort=False)))
+    for suite in SUITES:
+        every.append(_table(
+            (run, length, _suite(suite, {line.metric: line for line in part.itertuples()}))
+            for (run, length), part in averages[averages["task"] == suite.name].groupby(["run", "length"], sort=False)))
     return "\n\n".join(filter(None, every))
 
 
@@ -314,12 +339,12 @@ def _passes(lines: Lines, main: Any) -> Columns:
     return {"questions": int(lines["questions"].mean), **chances} if chances else {}
 
 
-def _ruler(lines: Lines, tasks: Sequence[str]) -> Columns:
-    """A column per task, and the averages of those that MemAgent and RULER average."""
-    ten, thirteen = lines.get(TEN), lines.get(THIRTEEN)
-    # The blank is not printed: two columns of one name.
-    return {**{name: _mean(lines.get(name)) for name in tasks}, TEN: _mean(ten), _RANGE: _range(ten),
-            THIRTEEN: _mean(thirteen), f"{_RANGE} ": _range(thirteen), QA_1: _mean(lines.get(QA_1))}
+def _suite(suite: Suite, lines: Lines) -> Columns:
+    """A column per task, and each average with its interval."""
+    columns: dict[str, object] = {name: _mean(lines[name]) for name in suite.tasks if name in lines}
+    for number, name in enumerate(suite.averages):  # the blanks are not printed: columns of one name
+        columns |= {name: _mean(lines.get(name)), _RANGE + " " * number: _range(lines.get(name))}
+    return columns | ({suite.also: _mean(lines.get(suite.also))} if suite.also else {})
 
 
 def _family(lines: Lines, family: str) -> dict[str, Any]:

@@ -172,7 +172,7 @@ def task_name(task: str) -> str:
 
 
 def frame_of(summary: pd.DataFrame) -> pd.DataFrame:
-    """The summary of evaluations with RULER's averages; then published systems, with a note, and whether a plot has
+    """The summary of evaluations with the averages of suites; then published systems, with a note, and whether a plot has
     them (``drawn``)."""
     ours = pd.concat([summary, averages_of(summary)], ignore_index=True)
     ours = ours.assign(kind="run", source="", task=ours["task"].map(task_name), drawn=False)

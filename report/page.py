@@ -64,7 +64,9 @@ def make_report(folders: Sequence[Path], output: Path, viewer: bool = False) -> 
     shown = [run.label for run in trained] or [*material.sifted, *(run.label for run in results)]
     title = f"{'Training' if trained else 'Evaluation'} of {', '.join(map(shorten, shown))}"
     said, warned = list(headlines(material)), warnings(material)
-    caveats = PUBLISHED["caveats"] if tables["published"] else []
+    beside = set(material.frame.loc[material.frame["kind"] == "published", "data"])
+    caveats = list(dict.fromkeys(
+        line for name, group in PUBLISHED["data_sets"].items() if name in beside for line in group["caveats"]))
     asked = questions_of(material.answers)
 
     files = {f"{plot.name}.png": plot.png for plot in plots}

@@ -57,12 +57,13 @@ def plots_of(material: Material) -> list[Plot]:
     known = {name for run in trained for name in run.rollouts}
     runs = list(frame.loc[frame["kind"] == "run", "run"].unique())
     panels = []
-    for _, part in frame[frame["family"] != "average"].groupby("task", sort=False):
-        if part["main"].any():
+    for _, part in frame[frame["main"] | (frame["family"] == "score")].groupby("task", sort=False):
+        judged_by = set(part.loc[part["main"], "metric"])
+        published = set(part.loc[part["drawn"], "metric"])
+        if judged_by - published:
             panels.append(partial(_by_length, part[part["main"]], runs))
-        if part["drawn"].any():
-            published = part.loc[part["drawn"], "metric"].iloc[-1]
-            panels.append(partial(_by_length, part[part["metric"] == published], runs))
+        for metric in published:
+            panels.append(partial(_by_length, part[part["metric"] == metric], runs))
     window = max(map(_window, trained), default=1)
     accuracy = [partial(_accuracy, trained, points)] if len(points) or "accuracy" in known else []
     curves = [partial(_curves, trained, name) for name in TEXTS["curves"] if name in known]

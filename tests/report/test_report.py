@@ -11,6 +11,7 @@ from mem_agent.hooks.traces import Trace
 from mem_agent.memsifter.table import FILE, sifter_scores, write_scores
 from mem_agent.report.data import evaluations_of, read_material, results_csv
 from mem_agent.report.page import headlines, main, make_report, warnings
+from mem_agent.report.plots import plots_of
 from mem_agent.report.tables import half_width, tables_of, verdict
 from mem_agent.report.viewer.page import write_viewer
 from mem_agent.rewards.qa_metrics import MEMAGENT_TASKS
@@ -105,6 +106,17 @@ def test_rulers_average_stands_beside_what_is_published_of_it(tmp_path):
     text = "".join(table.markdown() for found in tables.values() for table in found)
     assert "### RULER: MemAgent's ten by length" in text and "| run | length | niah_single_1 | " in text
     assert "| MemAgent-14B, RL (v1) (published) | 97.5 |" in text
+
+
+def test_babilongs_average_stands_beside_what_is_published_of_it_in_tables_and_plot(tmp_path):
+    names = {f"qa{task}_{length}": [row("a", headline="babilong", scores={"babilong": float(task != 5)})]
+             for task in range(1, 6) for length in ("32k", "4k")}
+    material = read_material([write_files(tmp_path / "r", names)])
+    text = "".join(table.markdown() for found in tables_of(material).values() for table in found)
+    assert "### BABILong: qa1-qa5 by length" in text and "| system | 4k | 32k |" in text
+    assert "| RMT (137M), fine-tuned (published) | 92.0 | 78.0 |" in text
+    (plot,) = plots_of(material)
+    assert len(plot.panels) == 6  # five tasks, and their average
 
 
 def test_standing_is_level_unless_both_intervals_leave_room():
