@@ -17,7 +17,7 @@ from pydantic import Field
 
 from ..config import Config
 from ..system.plugins import NoSettings
-from .documents import Chunks
+from .documents import Chunks, split_chunks
 from .prompts import Frame, Prompts
 from .records import FailureKind, Generation, Message, Trajectory, TurnFailed, TurnRequest
 from .vocabulary import Vocabulary
@@ -45,6 +45,9 @@ class ReaderSettings:
     """Hide the question from all turns but the final one, so that a memory serves questions that are not known yet."""
     whole_sentences: bool = False
     """End a chunk behind the last sentence that it has room for."""
+    least_chunks: Annotated[int, Field(ge=0)] = 0
+    """Cut a short document into about so many chunks, of at least 32 tokens, in place of fewer of MEM_CHUNK_TOKENS: what
+    is dense is then read in smaller pieces."""
     turn_cost: Annotated[float, Field(ge=0, le=0.9)] = 0.0
     """Share of a right answer's training reward that reading every chunk costs; each round pays its part."""
 
@@ -79,6 +82,10 @@ class MemoryAgent(ABC):
     @abstractmethod
     def advance(self, state: Any, generations: Sequence[Generation]) -> Any:
         """The state after the generations of ``requests(state)``, in the same order."""
+
+    def split(self, document: Sequence[int], chunk_tokens: int, max_chunks: int | None) -> Chunks:
+        """The chunks that it reads a document in."""
+        return split_chunks(document, chunk_tokens, max_chunks)
 
     def answer(self, state: Any) -> str:
         """The decoded final reply, thinking removed."""

@@ -26,14 +26,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Any, ClassVar, Literal, Self
 
 from ..config import Config
 from ..system.plugins import parse_settings
+from .documents import Chunks, split_chunks, split_sentences
 from .interface import MemoryAgent, ReaderSettings, Reading
 from .prompts import MEMORY, PROBLEM, SECTION, Frame, Prompts, compile_template
 from .records import Generation, StopReason, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
+
+LEAST_TOKENS = 32
+"""Of the smaller chunks of ``least_chunks``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,15 @@ class MemAgent(MemoryAgent):
         self.final_turn = compile_template(prompts[self.final_name], frame, vocabulary)
         self.empty = tuple(vocabulary.encode_text(prompts["empty_memory"]))
         self.carries_reply = getattr(self.settings, "carry", "memory") == "reply"
+
+    def split(self, document: Sequence[int], chunk_tokens: int, max_chunks: int | None) -> Chunks:
+        own = self.settings if isinstance(self.settings, ReaderSettings) else ReaderSettings()
+        if own.least_chunks:
+            chunk_tokens = min(chunk_tokens, max(LEAST_TOKENS, ceil(len(document) / own.least_chunks)))
+        if own.whole_sentences:
+            ends = self.vocabulary.sentence_ends(document)
+            return split_sentences(document, chunk_tokens, max_chunks, ends)
+        return split_chunks(document, chunk_tokens, max_chunks)
 
     def start(self, reading: Reading) -> Any:
         return self.state_type(reading)

@@ -29,7 +29,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from ..agents import agent_class, build_agent
-from ..agents.documents import DocumentCache, split_chunks, split_sentences
+from ..agents.documents import DocumentCache
 from ..agents.interface import MemoryAgent, Reading
 from ..agents.records import FailureKind, Generation, Message, Role, StopReason, Trajectory, TurnFailed, TurnRequest
 from ..checkpoints.hf_model import load_vocabulary
@@ -194,10 +194,8 @@ class Reader:
         prefix, budget = reply_form(sample)
         before = messages_before(sample) if self.agent.shows_messages else ()
         chunks = None if evaluation else self.config.mem_max_chunks
-        ids, size = await self.documents.get(context), self.config.mem_chunk_tokens
-        whole = getattr(getattr(self.agent, "settings", None), "whole_sentences", False)
-        document = (split_sentences(ids, size, chunks, self.vocabulary.sentence_ends(ids)) if whole
-                    else split_chunks(ids, size, chunks))
+        ids = await self.documents.get(context)
+        document = self.agent.split(ids, self.config.mem_chunk_tokens, chunks)
         return Reading(question, document, self.vocabulary.encode_text(prefix), budget if evaluation else 0, before)
 
     def record(self, trajectory: Trajectory, sample: Any, *, evaluation: bool, task: str) -> Record:

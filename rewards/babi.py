@@ -13,8 +13,9 @@ Source: bAbI tasks (Weston et al. 2015, arXiv 1502.05698), tasks 1 to 5, which B
     Mary dropped the milk.    milk: kitchen       Mary dropped the milk.    milk: office; before: garden
 
 Until someone has taken the thing, anyone may, so everyone's place counts; from then on its own way is enough, since
-whoever takes it again stands where it lies. Of a question about one person the memory is that person's place, of one
-about giving the last gift that fits, and of directions the relations of the place that is asked about.
+whoever takes it again stands where it lies. A thing whose taker was not seen to go anywhere has no place yet: ``milk,
+Mary``. Of a question about one person the memory is that person's place, of one about giving the last gift that fits,
+and of directions the relations of the place that is asked about.
 """
 
 from __future__ import annotations
@@ -30,8 +31,6 @@ TOOK = ("took", "got", "picked up", "grabbed")
 DROPPED = ("dropped", "left", "discarded", "put down")
 GAVE = ("gave", "handed", "passed")
 DIRECTIONS = ("north", "south", "east", "west")
-UNKNOWN = "somewhere"
-"""Where someone is who was not yet seen to go anywhere."""
 
 
 class Fact(NamedTuple):
@@ -140,16 +139,16 @@ class Notes:
             self._places[fact.who] = fact.what
         elif fact.kind == "moved" and fact.who == self._holder:
             here = self._places[thing]
-            if fact.what == self.place and here not in (UNKNOWN, self.place):
+            if fact.what == self.place and here not in ("", self.place):
                 self._before = here
             self._places[thing] = fact.what
         elif fact.kind in ("took", "gave") and fact.what == thing:
             if not self._taken:
-                self._places = {thing: self._places.get(fact.who, UNKNOWN)}
+                self._places = {thing: self._places.get(fact.who, "")}
             self._taken, self._holder = True, fact.to or fact.who
         elif fact.kind == "dropped" and fact.what == thing:
             if not self._taken:
-                self._places, self._taken = {thing: self._places.get(fact.who, UNKNOWN)}, True
+                self._places, self._taken = {thing: self._places.get(fact.who, "")}, True
             self._holder = ""
 
     @property
@@ -161,8 +160,8 @@ class Notes:
             return ", ".join(f"{who}: {place}" for who, place in self._places.items())
         thing = self.gift.thing
         holder = f", {self._holder}" if self._holder else ""
-        before = f"; before: {self._before}" if self._before else ""
-        return f"{thing}{holder}: {self._places[thing]}{before}"
+        place = f": {self._places[thing]}" if self._places[thing] else ""
+        return f"{thing}{holder}{place}" + (f"; before: {self._before}" if self._before else "")
 
     @property
     def answer(self) -> str:
@@ -170,5 +169,5 @@ class Notes:
         if self.kind == "person":
             return self._said[0].rpartition(" ")[2] if self._said else ""
         if self.kind == "thing":
-            return self._places.get(self.gift.thing, "").replace(UNKNOWN, "")
+            return self._places.get(self.gift.thing, "")
         return self._before if self.kind == "way" else ""

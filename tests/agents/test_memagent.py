@@ -136,3 +136,21 @@ def test_the_small_recipes_have_room_to_spare(recipe, agent):
     config = Config.from_env({"AGENT": agent, **load_recipe(str(PACK / "recipes" / f"{recipe}.env"))})
     folder = Path(config.hf_ckpt)
     assert with_engine_length(config, folder, load_vocabulary(folder)).engine_max_len == 256
+
+
+@pytest.mark.parametrize(("args", "tokens", "sizes"), [
+    ("", 200, [100, 100]), ("least_chunks=4", 200, [50] * 4), ("least_chunks=16", 200, [32] * 6 + [8]),
+    ("least_chunks=4", 1000, [100] * 10), ("least_chunks=4", 0, []),
+])
+def test_a_short_document_is_read_in_smaller_chunks_where_that_is_asked_for(args, tokens, sizes):
+    agent = build(Config(agent_args=args))
+    found = agent.split(VOCABULARY.encode_text("a" * 5)[:1] * tokens, 100, None)
+    assert [len(chunk) for chunk in found.chunks] == sizes
+
+
+def test_a_chunk_of_whole_sentences_is_never_longer():
+    agent = build(Config(agent="gated", agent_args="whole_sentences=1"))
+    ids = VOCABULARY.encode_text("The key is red. Ben has the blue key. Anna sat. " * 9)
+    found = agent.split(ids, 40, None)
+    assert [i for chunk in found.chunks for i in chunk] == ids and max(map(len, found.chunks)) <= 40
+    assert all(VOCABULARY.decode(chunk).rstrip().endswith(".") for chunk in found.chunks)

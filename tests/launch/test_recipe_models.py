@@ -13,7 +13,7 @@ from mem_agent.training.train import checked
 
 MEMORY_R = ("qwen2.5-0.5b", "falcon3-1b", "smollm2-1.7b", "qwen2.5-1.5b")
 PAGES = [*RECIPES.items(), ("mem1-qwen2.5-7b", "qwen2.5-7b"), *(("memory-r", model) for model in MEMORY_R)]
-OF_THE_LOCAL_HOST = {"pocket", "two-hop", "two-hop-memagent", "sifter", "cpu", "smollm2"}
+OF_THE_LOCAL_HOST = {"pocket", "two-hop", "two-hop-memagent", "sifter", "cpu", "smollm2", "babilong-smollm2"}
 
 
 def test_every_recipe_of_a_host_is_here():
@@ -45,7 +45,7 @@ def test_a_model_whose_positions_no_host_can_scale_is_refused_there(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "model"), [("memory-r", "llama-3.2-1b"), ("smollm2", "smollm2-135m"),
-                                             ("cpu", "smollm2-135m")])
+                                             ("cpu", "smollm2-135m"), ("babilong-smollm2", "smollm2-135m")])
 def test_the_recipe_trains_its_model_here(name, model, tmp_path):
     env = settings(tmp_path, "slime", model, **recipe(name))
     own = {name: value for name, value in env.items() if not name.startswith(("HOST", "NUM_GPUS", "MEGATRON"))}

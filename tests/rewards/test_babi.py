@@ -33,7 +33,7 @@ MEMORIES = [
         ("Mary left the milk.", "milk: kitchen"), ("Mary went to the garden.", "="),
         ("John took the milk.", "milk, John: kitchen")]),
     ("Where was the milk before the office?", [
-        ("Mary took the milk.", "milk, Mary: somewhere"), ("Mary went to the office.", "milk, Mary: office"),
+        ("Mary took the milk.", "milk, Mary"), ("Mary went to the office.", "milk, Mary: office"),
         ("Mary went to the garden.", "milk, Mary: garden"),
         ("Mary went to the office.", "milk, Mary: office; before: garden"),
         ("Mary went to the kitchen.", "milk, Mary: kitchen; before: garden"),
