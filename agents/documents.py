@@ -9,8 +9,8 @@ centre, and the number of dropped tokens is reported. Chunks of 2 tokens, at mos
     split_chunks([1, 2, 3, 4, 5], 2, 9) -> chunks [1 2] [3 4] [5], dropped 0
     split_chunks([1, 2, 3, 4, 5], 2, 2) -> chunks [1 2] [4 5],     dropped 1
 
-``whole_sentences=1`` ends a chunk behind the last sentence that it has room for (``Vocabulary.sentence_ends``), so that
-no fact is cut in two; only a sentence longer than a chunk still is. Sentences that end behind 1, 4 and 5 tokens::
+``whole_sentences=1`` ends a chunk behind the last sentence that it has room for (``Vocabulary.sentence_ends``), so
+that only a sentence longer than a chunk is cut in two. Sentences that end behind 1, 4 and 5 tokens::
 
     split_sentences([1, 2, 3, 4, 5], 4, 9, [1, 4, 5]) -> chunks [1 2 3 4] [5]
     split_sentences([1, 2, 3, 4, 5], 3, 9, [1, 4, 5]) -> chunks [1] [2 3 4] [5]

@@ -1,7 +1,7 @@
 """Stories of bAbI's tasks 1 to 5: from its own files, or from a simulation of the five worlds.
 
-A story is facts in their order and the questions that they answer. bAbI's file format, of which a story begins at 1 and
-a question names its answer and the facts that support it behind tabs::
+A story is facts in their order and the questions that they answer. In bAbI's files a story begins at 1, and a
+question names its answer and the facts that support it behind tabs::
 
     1 Mary moved to the bathroom.
     2 John went to the hallway.
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -50,8 +51,9 @@ class Story(NamedTuple):
 def read_babi(path: Path) -> Iterator[Story]:
     """The questions of a file of bAbI, each with the facts before it. Raises DataError."""
     facts: list[str] = []
+    line = ""
     try:
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        for line in path.read_text(encoding="utf-8").splitlines():
             count, _, text = line.strip().partition(" ")
             if int(count) == 1:
                 facts = []
@@ -61,7 +63,7 @@ def read_babi(path: Path) -> Iterator[Story]:
             else:
                 facts.append(text.strip())
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: line {number if facts else 1}: expected bAbI's `1 Mary moved to the bathroom.` "
+        raise DataError(f"{path}: {line!r:.60}: expected lines such as `1 Mary moved to the bathroom.` "
                         f"({error})") from None
 
 
@@ -187,7 +189,7 @@ class _World:
     def ways(self) -> Iterator[tuple[str, str]]:
         """Of a place where the thing was several times, the last time counts."""
         for thing, way in self.way.items():
-            before = {place: earlier for earlier, place in zip(way[:-1], way[1:], strict=True) if earlier}
+            before = {place: earlier for earlier, place in pairwise(way) if earlier}
             for place, earlier in before.items():
                 yield f"Where was the {thing} before the {place}?", earlier
 

@@ -2,8 +2,8 @@
 
     mem-agent prepare --babilong qa1,qa2 --lengths 0k,1k,4k --background novel.txt --tokenizer MODEL --output DIR
 
-writes ``DIR/eval_qa1_1k.json`` and its like, and ``DIR/train.jsonl``. Facts come from bAbI's own files (``--babi``), or
-else from a simulation of its worlds (``babi``). With ``--published RMT-team/babilong`` the evaluation files are the
+writes ``DIR/eval_qa1_1k.json`` and its like, and ``DIR/train.jsonl``. Facts come from bAbI's own files (``--babi``),
+or else from a simulation of its worlds (``babi``). With ``--published RMT-team/babilong`` the evaluation files are the
 published samples as they are.
 
 Source: BABILong (Kuratov et al. 2024, arXiv 2406.10149). A document is made as there: sentences of at least ten tokens
@@ -19,10 +19,10 @@ Invariants:
   evaluation's;
 - a file that is there stays if it came from the same inputs and is refused otherwise (``eval_files.Manifest``).
 
-Training rows come in runs of up to ``--questions`` that share their document, so that the trainer computes its sections
-once for all of them. ``--together N`` does so in evaluation: long documents are then read N times side by side from the
-engine's cache. Questions of one story depend on each other, so an interval over them is too narrow; published samples
-are one a document, and so are these unless it is asked for.
+Training rows come in runs of up to ``--questions`` that share their document, so that the trainer computes its
+sections once for all of them. ``--together N`` does so in evaluation, where the questions of a long document are then
+read side by side from the engine's cache. Questions of one story depend on each other, so an interval over them is too
+narrow; published samples are one a document, and so are these unless it is asked for.
 
 Books name people and places too. In training half of the background's sentences have theirs replaced by bAbI's ("Mary
 had her feelings ...", "the kitchen of Israel"), so that a name alone is no fact.
@@ -217,9 +217,9 @@ def write_babilong(args: argparse.Namespace, count: Count) -> None:
                 print(f"{args.output / name}: there")
         trained_tasks = (args.train_tasks or args.babilong).split(",")
         source = origin | {"tasks": trained_tasks, "rows": args.count, "lengths": trained,
-                           "questions": args.questions, "held_out": [args.samples, args.together]}
+                           "questions": args.questions, "held_out": args.samples}
         if not manifest.has(TRAIN, source):
-            rows = training_rows(trained_tasks, trained, told, books, args, count)
+            rows = training_rows(trained_tasks, trained, books, args, count)
             with manifest.draft(TRAIN, source) as file:
                 for row in tqdm(islice(rows, args.count), total=args.count, unit=" rows", disable=None):
                     stop_if_asked()
@@ -242,12 +242,14 @@ def _entries(
 
 
 def training_rows(
-    tasks: Sequence[str], lengths: Sequence[str], held_out: dict[str, list[Story]],
-    books: Sequence[tuple[Book, Book]], args: argparse.Namespace, count: Count,
+    tasks: Sequence[str], lengths: Sequence[str], books: Sequence[tuple[Book, Book]], args: argparse.Namespace,
+    count: Count,
 ) -> Iterator[dict[str, Any]]:
-    """Rows without an end: the tasks in turn, each document of a length that is drawn."""
+    """Rows without an end: the tasks in turn, each document of a length that is drawn. Held out are as many stories as
+    evaluation asks questions, so that it may ask fewer of one document."""
     random = Random(f"{args.seed}/train")
-    known = {task: {story.facts for story in held_out[task]} for task in tasks}
+    known = {task: {story.facts for story in islice(stories(task, "test", args.seed, args.babi), args.samples)}
+             for task in dict.fromkeys(tasks)}
     sources = {task: asked_stories(stories(task, "train", args.seed, args.babi), args.questions, random)
                for task in dict.fromkeys(tasks)}
     number = 0
@@ -265,7 +267,7 @@ def training_rows(
 
 
 def _published(dataset: str, task: str, length: str) -> Iterator[dict[str, Any]]:
-    """The samples of a set on the hub, whose configurations are lengths and whose splits are tasks. Raises DataError."""
+    """The samples of a set on the hub, whose configurations are lengths and splits tasks. Raises DataError."""
     for number, row in enumerate(open_dataset(dataset, task, length)):
         fields = row.fields
         yield {"index": number, "input": fields["question"].strip(), "answers": [fields["target"].strip()],

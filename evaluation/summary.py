@@ -37,10 +37,10 @@ RULER's thirteen  those, cwe, qa_1 and qa_2
 qa_1, first gold  MemAgent shows qa_1 apart, scored against the first gold (``tasks/qa.py``)
 ================  ==========================================================================================
 
-BABILong's published average is over qa1 to qa5. MemAgent's numbers are of answers behind "the answer is" (TASK_ARGS answer=the_answer_is), RULER's of whole replies. An
-average is the plain mean of its tasks, and absent where one of them has no row. MemAgent rounds each answer's score to
-two decimals first, which moves its fwe, where scores are thirds, by at most a third of a point; nothing is rounded
-here.
+BABILong's published average is over qa1 to qa5. MemAgent's numbers are of answers behind "the answer is" (TASK_ARGS
+answer=the_answer_is), RULER's of whole replies. An average is the plain mean of its tasks, and absent where one of
+them has no row. MemAgent rounds each answer's score to two decimals first, which moves its fwe, where scores are
+thirds, by at most a third of a point; nothing is rounded here.
 """
 
 from __future__ import annotations
@@ -294,9 +294,9 @@ def tables(outputs: Sequence[Path]) -> str:
     every = [_table((run, file, columns(lines, main)) for run, file, lines, main in cells)
              for columns in (_accuracy, _own, _agent, _passes)]
     for suite in SUITES:
-        every.append(_table(
-            (run, length, _suite(suite, {line.metric: line for line in part.itertuples()}))
-            for (run, length), part in averages[averages["task"] == suite.name].groupby(["run", "length"], sort=False)))
+        own = averages[averages["task"] == suite.name].groupby(["run", "length"], sort=False)
+        every.append(_table((run, length, _suite(suite, {line.metric: line for line in part.itertuples()}))
+                            for (run, length), part in own))
     return "\n\n".join(filter(None, every))
 
 

@@ -10,9 +10,10 @@ Question "Who wrote Emma?", answer "Jane Austen", sections of two sentences::
     Rain fell. Boats came.                      -> Jane Austen wrote Emma.
     (final)                                     -> \boxed{Jane Austen}
 
-A task may have a rule of its own for the memory (``Task.keeper``). A memory that would be longer than MEM_MAX_MEMORY loses sentences without an answer first, the oldest first. Answers
-such as yes and no stand everywhere and are not looked for. This is a start for a model that cannot yet do the task at
-all, not an optimum: which sentences help is for the reward to find out.
+A task may have a rule of its own for the memory (``Task.keeper``). A memory that would be longer than MEM_MAX_MEMORY
+loses sentences without an answer first, the oldest first. Answers such as yes and no stand everywhere and are not
+looked for. This is a start for a model that cannot yet do the task at all, not an optimum: which sentences help is for
+the reward to find out.
 """
 
 from __future__ import annotations

@@ -172,8 +172,8 @@ def task_name(task: str) -> str:
 
 
 def frame_of(summary: pd.DataFrame) -> pd.DataFrame:
-    """The summary of evaluations with the averages of suites; then published systems, with a note, and whether a plot has
-    them (``drawn``)."""
+    """The summary of evaluations with the averages of suites; then published systems, with a note, and whether a plot
+    has them (``drawn``)."""
     ours = pd.concat([summary, averages_of(summary)], ignore_index=True)
     ours = ours.assign(kind="run", source="", task=ours["task"].map(task_name), drawn=False)
     frame = pd.concat([ours, pd.DataFrame(_published(ours))], ignore_index=True)

@@ -15,7 +15,7 @@ ln -s "$PACK_DIR" "$link/mem_agent"
 (cd "$link" && "$bin/python" -m mypy --config-file mem_agent/pyproject.toml mem_agent)
 (cd "$link" && PYTHONPATH="$link" "$bin/python" -c 'from importlinter.cli import lint_imports_command as lint; lint()' \
     --no-cache --config mem_agent/pyproject.toml)
-"$bin/shellcheck" --shell=bash --external-sources --source-path="$PACK_DIR" ./*.sh rehearsal/*.sh tests/run.sh .ci/run
+"$bin/shellcheck" --shell=bash --external-sources --source-path="$PACK_DIR" ./*.sh rehearsal/*.sh recipes/*.sh tests/run.sh .ci/run
 
 failed=0
 test_part() {

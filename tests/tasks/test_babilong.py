@@ -36,5 +36,5 @@ def test_a_row_is_worth_its_answer_and_teaches_section_by_section():
     assert task.reward("Garden.", row) == {"answer": 1.0} and task.metrics("", "office", row) == {"babilong": 0.0}
     assert task.solution(row) == "garden" and task.keeper(row._replace(metadata={"babi": "qa1"})) is None
     memory_behind = task.keeper(row)
-    sections = ["It rained. ", "Mary went to the office. Mary went to the hill. ", "Jane sat. Mary went to", " the garden."]
+    sections = ["It rained. ", "Mary went to the office. Mary went to bed. ", "Jane sat. Mary went to", " the garden."]
     assert list(map(memory_behind, sections)) == ["", "Mary: office", "Mary: office", "Mary: garden"]
