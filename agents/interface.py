@@ -46,7 +46,7 @@ class ReaderSettings:
     whole_sentences: bool = False
     """End a chunk behind the last sentence that it has room for."""
     least_chunks: Annotated[int, Field(ge=0)] = 0
-    """Cut a short document into about so many chunks, of at least 32 tokens, in place of fewer of MEM_CHUNK_TOKENS:
+    """Cut a short document into about so many chunks, of at least 16 tokens, in place of fewer of MEM_CHUNK_TOKENS:
     what is dense is then read in smaller pieces."""
     turn_cost: Annotated[float, Field(ge=0, le=0.9)] = 0.0
     """Share of a right answer's training reward that reading every chunk costs; each round pays its part."""

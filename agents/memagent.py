@@ -37,7 +37,7 @@ from .prompts import MEMORY, PROBLEM, SECTION, Frame, Prompts, compile_template
 from .records import Generation, StopReason, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
-LEAST_TOKENS = 32
+LEAST_TOKENS = 16
 """Of the smaller chunks of ``least_chunks``."""
 
 

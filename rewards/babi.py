@@ -15,7 +15,7 @@ Source: bAbI tasks (Weston et al. 2015, arXiv 1502.05698), tasks 1 to 5, which B
 Until someone has taken the thing, anyone may, so everyone's place counts; from then on its own way is enough, since
 whoever takes it again stands where it lies. A thing whose taker was not seen to go anywhere has no place yet: ``milk,
 Mary``. Of a question about one person the memory is that person's place, of one about giving the last gift that fits,
-and of directions the relations of the place that is asked about.
+and of directions the sentences that name the place that is asked about.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Notes:
                 self._said = [f"{fact.who} gave {fact.what} to {fact.to}"]
         elif self.kind == "direction":
             if fact.kind == "lies" and self.place in (fact.who, fact.to):
-                self._said.append(f"{fact.who} {fact.what} of {fact.to}")
+                self._said.append(f"The {fact.who} is {fact.what} of the {fact.to}.")
         elif self.kind == "person":
             if fact.kind == "moved" and fact.who == self.gift.giver:
                 self._said = [f"{fact.who}: {fact.what}"]
@@ -155,7 +155,7 @@ class Notes:
     def text(self) -> str:
         """The memory as it is written."""
         if self.kind in ("gift", "direction", "person"):
-            return ", ".join(self._said)
+            return " ".join(self._said)
         if not self._taken:
             return ", ".join(f"{who}: {place}" for who, place in self._places.items())
         thing = self.gift.thing

@@ -139,7 +139,7 @@ def test_the_small_recipes_have_room_to_spare(recipe, agent):
 
 
 @pytest.mark.parametrize(("args", "tokens", "sizes"), [
-    ("", 200, [100, 100]), ("least_chunks=4", 200, [50] * 4), ("least_chunks=16", 200, [32] * 6 + [8]),
+    ("", 200, [100, 100]), ("least_chunks=4", 200, [50] * 4), ("least_chunks=16", 200, [16] * 12 + [8]),
     ("least_chunks=4", 1000, [100] * 10), ("least_chunks=4", 0, []),
 ])
 def test_a_short_document_is_read_in_smaller_chunks_where_that_is_asked_for(args, tokens, sizes):

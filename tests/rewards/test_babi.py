@@ -39,9 +39,10 @@ MEMORIES = [
         ("Mary went to the kitchen.", "milk, Mary: kitchen; before: garden"),
         ("Mary dropped the milk.", "milk: kitchen; before: garden")]),
     ("What is the bathroom east of?", [
-        ("The bedroom is west of the bathroom.", "bedroom west of bathroom"),
+        ("The bedroom is west of the bathroom.", "The bedroom is west of the bathroom."),
         ("The garden is north of the kitchen.", "="),
-        ("The bathroom is north of the office.", "bedroom west of bathroom, bathroom north of office")]),
+        ("The bathroom is north of the office.", 
+         "The bedroom is west of the bathroom. The bathroom is north of the office.")]),
     ("Who did Fred give the apple to?", [
         ("Bill gave the apple to Fred.", ""), ("Fred passed the milk to Jeff.", ""),
         ("Fred handed the apple to Jeff.", "Fred gave apple to Jeff"),
@@ -74,7 +75,7 @@ def test_a_simulated_story_has_the_archives_forms_and_its_memory_holds_the_answe
                 notes.add(fact)
             assert notes.answer == answer if task in ("qa1", "qa2", "qa3") else answer in notes.text
             longest = max(longest, len(notes.text))
-    assert longest <= 64
+    assert longest <= 80
 
 
 def test_another_question_is_refused():
