@@ -31,10 +31,12 @@ had her feelings ...", "the kitchen of Israel"), so that a name alone is no fact
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, islice
+from dataclasses import dataclass
+from itertools import accumulate, cycle, islice, product
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -125,7 +127,7 @@ def _renamed(sentence: str, random: Random) -> str:
     return sentence if read_fact(named) else named
 
 
-# --- stories --------------------------------------------------------------------------------------------------------
+# --- samples --------------------------------------------------------------------------------------------------------
 
 
 def length_in_tokens(name: str) -> int:
@@ -135,34 +137,68 @@ def length_in_tokens(name: str) -> int:
     return int(found[1]) * {"": 1, "k": 1_000, "m": 1_000_000}[found[2]]
 
 
-def stories(task: str, side: str, seed: int, babi: Path | None) -> Iterator[Story]:
-    """Stories without an end: bAbI's own, of ``side`` test or train, shuffled by the seed and over again; else
-    simulated ones."""
-    if babi:
-        found = list(read_babi(find_babi(babi, task, side)))
-        while True:
-            yield from Random(f"{seed}/{side}/{task}").sample(found, len(found))
-    number = 0
-    while True:
-        yield simulate(task, Random(f"{seed}/{side}/{task}/{number}"))
-        number += 1
+@dataclass(frozen=True)
+class Samples:
+    """What samples are made from."""
+
+    seed: int
+    babi: Path | None
+    """bAbI's folder; None: simulated stories."""
+    books: Sequence[tuple[Book, Book]]
+    count: Count
+
+    def stories(self, task: str, side: str) -> Iterator[Story]:
+        """Stories without an end: bAbI's own, of ``side`` test or train, shuffled by the seed and over again; else
+        simulated ones."""
+        if self.babi:
+            found = list(read_babi(find_babi(self.babi, task, side)))
+            while True:
+                yield from Random(f"{self.seed}/{side}/{task}").sample(found, len(found))
+        for number in itertools.count():
+            yield simulate(task, Random(f"{self.seed}/{side}/{task}/{number}"))
+
+    def entries(self, task: str, length: str, questions: int, together: int) -> Iterator[dict[str, Any]]:
+        """An evaluation file of so many questions, at most ``together`` of one document."""
+        stories, asking = self.stories(task, "test"), Random(f"{self.seed}/asked/{task}")
+        for number in itertools.count():
+            if not questions:
+                return
+            story, random = next(stories), Random(f"{self.seed}/hidden/{task}/{length}/{number}")
+            asked = asking.sample(story.asked, min(together, len(story.asked)))[:questions]
+            context = self._hidden(story, length, 1, random)
+            for place, (question, answer) in enumerate(asked):
+                yield {"index": f"{number}.{place}", "input": question, "answers": [answer], "task": "babilong",
+                       "metadata": {"babi": task}, "context": context}
+            questions -= len(asked)
+
+    def rows(
+        self, tasks: Sequence[str], lengths: Sequence[str], together: int, held_out: int
+    ) -> Iterator[dict[str, Any]]:
+        """Training rows without an end, the tasks in turn. Held out are as many stories as evaluation asks questions,
+        so that it may ask fewer of one document."""
+        random = Random(f"{self.seed}/train")
+        known = {task: {story.facts for story in islice(self.stories(task, "test"), held_out)} for task in tasks}
+        stories = {task: self.stories(task, "train") for task in tasks}
+        for number, task in enumerate(cycle(tasks)):
+            story, length = next(one for one in stories[task] if one.facts not in known[task]), random.choice(lengths)
+            context = self._hidden(story, length, 0, random)
+            asked = random.sample(story.asked, min(together, len(story.asked)))
+            for place, (question, answer) in enumerate(asked):
+                yield {"prompt": question, "label": answer, "metadata": {
+                    "id": f"{task}/{number}.{place}", "ground_truth": [answer], "task": "babilong", "babi": task,
+                    "length": length, "facts": story.facts, "context": context}}
+
+    def _hidden(self, story: Story, length: str, half: int, random: Random) -> str:
+        book = random.choice(self.books)[half] if self.books else None
+        return hidden(story, length_in_tokens(length), book, random, self.count, renamed=not half)
 
 
-def asked_stories(found: Iterator[Story], questions: int, random: Random) -> Iterator[Story]:
-    """The stories with at most so many of their questions, drawn."""
-    for story in found:
-        yield story._replace(asked=tuple(random.sample(story.asked, min(questions, len(story.asked)))))
-
-
-def evaluation_stories(task: str, samples: int, together: int, seed: int, babi: Path | None) -> list[Story]:
-    """Stories that ask ``samples`` questions in all."""
-    chosen, asked = list[Story](), 0
-    for story in asked_stories(stories(task, "test", seed, babi), together, Random(f"{seed}/asked/{task}")):
-        chosen.append(story._replace(asked=story.asked[: samples - asked]))
-        asked += len(chosen[-1].asked)
-        if asked == samples:
-            return chosen
-    raise AssertionError("stories have no end")
+def published(dataset: str, task: str, length: str) -> Iterator[dict[str, Any]]:
+    """The samples of a set on the hub, whose configurations are lengths and splits tasks. Raises DataError."""
+    for number, row in enumerate(open_dataset(dataset, task, length)):
+        fields = row.fields
+        yield {"index": number, "input": fields["question"].strip(), "answers": [fields["target"].strip()],
+               "task": "babilong", "metadata": {"babi": task}, "context": fields["input"]}
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
@@ -190,85 +226,38 @@ def write_babilong(args: argparse.Namespace, count: Count) -> None:
     Raises:
         DataError: an option cannot be used, or a file is there that was made otherwise.
     """
-    tasks, lengths = args.babilong.split(","), (args.lengths or "0k,1k").replace(",", " ").split()
-    if unknown := [task for task in tasks if task not in FACTS]:
+    tasks, trained_tasks = args.babilong.split(","), (args.train_tasks or args.babilong).split(",")
+    if unknown := [task for task in tasks + trained_tasks if task not in FACTS]:
         raise DataError(f"--babilong: no task {unknown[0]!r}; allowed: {', '.join(FACTS)}")
-    trained = (args.train_lengths or "0k,1k").replace(",", " ").split()
-    if not args.background and any(map(length_in_tokens, lengths if args.published else lengths + trained)):
+    lengths, trained = ((given or "0k,1k").replace(",", " ").split() for given in (args.lengths, args.train_lengths))
+    if any(map(length_in_tokens, trained if args.published else lengths + trained)) and not args.background:
         raise DataError("--background: name a text to hide the facts in, or ask for length 0k alone")
-    babi = {"babi": sha256_of(find_babi(args.babi, tasks[0], "test"))} if args.babi else {}
-    origin = {"kind": "babilong", "seed": args.seed, "tokenizer": Path(args.tokenizer or "").name, **babi,
-              "background": [sha256_of(path) for path in args.background if path.is_file()]}
-    books = read_books(args.background, count)
-    told = {task: evaluation_stories(task, args.samples, args.together, args.seed, args.babi) for task in tasks}
+    samples = Samples(args.seed, args.babi, read_books(args.background, count), count)
+    origin = {"kind": "babilong", "seed": args.seed, "tokenizer": Path(args.tokenizer).name,
+              "background": list(map(sha256_of, args.background)),
+              **({"babi": sha256_of(find_babi(args.babi, tasks[0], "test"))} if args.babi else {})}
     args.output.mkdir(parents=True, exist_ok=True)
     with locked_manifest(args.output) as manifest:
-        for task in tasks:
-            for length in lengths:
-                name = eval_name(f"{task}_{length}")
-                source = origin | {"task": task, "length": length, "samples": args.samples, "together": args.together}
-                if args.published:
-                    source = {"kind": "babilong", "dataset": args.published, "task": task, "length": length}
-                if not manifest.has(name, source):
-                    entries = (_published(args.published, task, length) if args.published
-                               else _entries(told[task], task, length, books, args.seed, count))
-                    with manifest.draft(name, source) as file:
-                        file.writelines(as_json_list(entries))
-                print(f"{args.output / name}: there")
-        trained_tasks = (args.train_tasks or args.babilong).split(",")
+        for task, length in product(tasks, lengths):
+            name, source = eval_name(f"{task}_{length}"), {"task": task, "length": length}
+            if args.published:
+                source |= {"kind": "babilong", "dataset": args.published}
+                entries = published(args.published, task, length)
+            else:
+                source |= origin | {"samples": args.samples, "together": args.together}
+                entries = samples.entries(task, length, args.samples, args.together)
+            if not manifest.has(name, source):
+                with manifest.draft(name, source) as file:
+                    for line in as_json_list(entries):
+                        stop_if_asked()
+                        file.write(line)
+            print(f"{args.output / name}: there")
         source = origin | {"tasks": trained_tasks, "rows": args.count, "lengths": trained,
                            "questions": args.questions, "held_out": args.samples}
         if not manifest.has(TRAIN, source):
-            rows = training_rows(trained_tasks, trained, books, args, count)
+            rows = samples.rows(trained_tasks, trained, args.questions, args.samples)
             with manifest.draft(TRAIN, source) as file:
                 for row in tqdm(islice(rows, args.count), total=args.count, unit=" rows", disable=None):
                     stop_if_asked()
                     file.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
     print(f"{args.output / TRAIN}: {args.count} rows")
-
-
-def _entries(
-    told: Sequence[Story], task: str, length: str, books: Sequence[tuple[Book, Book]], seed: int, count: Count
-) -> Iterator[dict[str, Any]]:
-    """Of an evaluation file."""
-    for number, story in enumerate(told):
-        random = Random(f"{seed}/hidden/{task}/{length}/{number}")
-        book = random.choice(books)[1] if books else None
-        context = hidden(story, length_in_tokens(length), book, random, count)
-        for place, (question, answer) in enumerate(story.asked):
-            stop_if_asked()
-            yield {"index": f"{number}.{place}", "input": question, "answers": [answer], "task": "babilong",
-                   "metadata": {"babi": task}, "context": context}
-
-
-def training_rows(
-    tasks: Sequence[str], lengths: Sequence[str], books: Sequence[tuple[Book, Book]], args: argparse.Namespace,
-    count: Count,
-) -> Iterator[dict[str, Any]]:
-    """Rows without an end: the tasks in turn, each document of a length that is drawn. Held out are as many stories as
-    evaluation asks questions, so that it may ask fewer of one document."""
-    random = Random(f"{args.seed}/train")
-    known = {task: {story.facts for story in islice(stories(task, "test", args.seed, args.babi), args.samples)}
-             for task in dict.fromkeys(tasks)}
-    sources = {task: asked_stories(stories(task, "train", args.seed, args.babi), args.questions, random)
-               for task in dict.fromkeys(tasks)}
-    number = 0
-    while True:
-        for task in tasks:
-            story = next(story for story in sources[task] if story.facts not in known[task])
-            length = random.choice(lengths)
-            book = random.choice(books)[0] if books else None
-            context = hidden(story, length_in_tokens(length), book, random, count, renamed=True)
-            for place, (question, answer) in enumerate(story.asked):
-                yield {"prompt": question, "label": answer, "metadata": {
-                    "id": f"{task}/{number}.{place}", "ground_truth": [answer], "task": "babilong", "babi": task,
-                    "length": length, "facts": story.facts, "context": context}}
-        number += 1
-
-
-def _published(dataset: str, task: str, length: str) -> Iterator[dict[str, Any]]:
-    """The samples of a set on the hub, whose configurations are lengths and splits tasks. Raises DataError."""
-    for number, row in enumerate(open_dataset(dataset, task, length)):
-        fields = row.fields
-        yield {"index": number, "input": fields["question"].strip(), "answers": [fields["target"].strip()],
-               "task": "babilong", "metadata": {"babi": task}, "context": fields["input"]}

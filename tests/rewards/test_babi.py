@@ -41,7 +41,7 @@ MEMORIES = [
     ("What is the bathroom east of?", [
         ("The bedroom is west of the bathroom.", "The bedroom is west of the bathroom."),
         ("The garden is north of the kitchen.", "="),
-        ("The bathroom is north of the office.", 
+        ("The bathroom is north of the office.",
          "The bedroom is west of the bathroom. The bathroom is north of the office.")]),
     ("Who did Fred give the apple to?", [
         ("Bill gave the apple to Fred.", ""), ("Fred passed the milk to Jeff.", ""),
