@@ -67,6 +67,17 @@ def test_a_dry_run_prints_the_commands(name, env, commands):
     assert done.returncode == 0 or "error: " in done.stderr, "what the command itself says of /m"
 
 
+def test_a_dry_run_of_the_babilong_recipe_prints_every_step(tmp_path):
+    (tmp_path / "a book.txt").write_text("It rained.")
+    done = script("recipes/babilong-smollm2.sh", str(tmp_path / "a book.txt"), DRY_RUN="1", RUNS="/r", LENGTHS="1k 1m",
+                  STEPS="data train grpo eval report")
+    found = [line for line in done.stdout.splitlines() if "mem_agent" in line or "bash run-" in line]
+    assert done.returncode == 0 and [line.count("/r/") > 0 for line in found] == [True] * len(found)
+    steps = ["smollm2", *["prepare"] * 4, *["run-train.sh"] * 3, *["run-eval.sh"] * 4, "report"]
+    assert len(found) == len(steps) and all(step in line for step, line in zip(steps, found, strict=True))
+    assert "DATA_ROOT=/r/longest" in found[9] and "a\\ book.txt" in found[1]
+
+
 # --- wrong use ------------------------------------------------------------------------------------------------------
 
 
