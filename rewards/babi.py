@@ -2,20 +2,21 @@
 
 Source: bAbI tasks (Weston et al. 2015, arXiv 1502.05698), tasks 1 to 5, which BABILong hides in books.
 
-``Notes`` is the shortest memory that still answers. It changes only where a fact bears on the question::
+``Notes`` is a short memory that still answers. It changes only where a fact bears on the question::
 
-    Where is the milk?                            Where was the milk before the office?
-    Mary went to the office.  Mary: office        Mary went to the office.  Mary: office
-    John went to the hallway. ..., John: hallway  Mary took the milk.       milk, Mary: office
-    Mary took the milk.       milk, Mary: office  Mary went to the garden.  milk, Mary: garden
-    John went to the garden.  (not about it)      Mary went to the office.  milk, Mary: office; before: garden
-    Mary went to the kitchen. milk, Mary: kitchen John went to the garden.  (not about it)
-    Mary dropped the milk.    milk: kitchen       Mary dropped the milk.    milk: office; before: garden
+    Where was the milk before the office?
+    John went to the hallway.    Mary: -, John: hallway, Daniel: -, Sandra: -
+    Mary went to the office.     Mary: office, John: hallway, Daniel: -, Sandra: -
+    Mary took the milk.          milk, Mary: office; before: -
+    John went to the garden.     (not about the milk)
+    Mary went to the garden.     milk, Mary: garden; before: -
+    Mary went to the office.     milk, Mary: office; before: garden
+    Mary dropped the milk.       milk: office; before: garden
 
 Until someone has taken the thing, anyone may, so everyone's place counts; from then on its own way is enough, since
-whoever takes it again stands where it lies. A thing whose taker was not seen to go anywhere has no place yet: ``milk,
-Mary``. Of a question about one person the memory is that person's place, of one about giving the last gift that fits,
-and of directions the sentences that name the place that is asked about.
+whoever takes it again stands where it lies. Every person has a place in the line, known or not, so that writing it is
+one decision a person and none is forgotten. Of a question about one person the memory is that person's place, of one
+about giving the last gift that fits, and of directions the sentences that name the place that is asked about.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+PEOPLE = ("Mary", "John", "Daniel", "Sandra")
 PLACES = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
 THINGS = ("apple", "football", "milk")
 MOVED = ("moved to", "went to", "journeyed to", "travelled to", "went back to")
@@ -31,6 +33,8 @@ TOOK = ("took", "got", "picked up", "grabbed")
 DROPPED = ("dropped", "left", "discarded", "put down")
 GAVE = ("gave", "handed", "passed")
 DIRECTIONS = ("north", "south", "east", "west")
+UNKNOWN = "-"
+"""A place that no fact has told."""
 
 
 class Fact(NamedTuple):
@@ -157,11 +161,12 @@ class Notes:
         if self.kind in ("gift", "direction", "person"):
             return " ".join(self._said)
         if not self._taken:
-            return ", ".join(f"{who}: {place}" for who, place in self._places.items())
+            line = dict.fromkeys(PEOPLE, UNKNOWN) | self._places
+            return ", ".join(f"{who}: {place}" for who, place in line.items()) if self._places else ""
         thing = self.gift.thing
         holder = f", {self._holder}" if self._holder else ""
-        place = f": {self._places[thing]}" if self._places[thing] else ""
-        return f"{thing}{holder}{place}" + (f"; before: {self._before}" if self._before else "")
+        before = f"; before: {self._before or UNKNOWN}" if self.kind == "way" else ""
+        return f"{thing}{holder}: {self._places[thing] or UNKNOWN}{before}"
 
     @property
     def answer(self) -> str:
