@@ -63,9 +63,10 @@ OUTSIDE = {"memsifter-qwen3-4b": {"ANSWER_URL": "http://10.0.0.9:8000/v1"}}
 
 
 def recipe(name: str) -> dict[str, str]:
-    """The settings in ``recipes/<name>.env``, unexpanded."""
-    values = dotenv_values(Path(__file__).parents[2] / "recipes" / f"{name}.env", interpolate=False)
-    return {name: str(value) for name, value in values.items()}
+    """The settings in ``recipes/<name>.env``, of their variables PACK_DIR alone put in."""
+    pack = Path(__file__).parents[2]
+    values = dotenv_values(pack / "recipes" / f"{name}.env", interpolate=False)
+    return {name: str(value).replace("${PACK_DIR}", str(pack)) for name, value in values.items()}
 
 
 def make_model(folder: Path, name: str, **changes) -> Path:
