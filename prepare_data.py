@@ -6,11 +6,10 @@
     mem-agent prepare --synthesize --raw hotpot_train_v1.1.json --documents 200 --output train.jsonl
     mem-agent prepare --babilong qa1,qa2 --background novel.txt --tokenizer MODEL --output data/babilong
 
-``python prepare_data.py`` is the same command. The last one is told in data/babilong.py. The one before it makes the
-documents: every question's gold ones hidden
-among others (data/synthesize.py), of one length or, with ``--documents "50:0.3 100:0.3 200:0.4"``, of several in that
-order: such a curriculum says so in its rows (``metadata.curriculum``) and is trained on in the file's order unless
-ROLLOUT_SHUFFLE=1.
+``python prepare_data.py`` is the same command; data/babilong.py tells of --babilong. --synthesize makes the documents:
+every question's gold ones hidden among others (data/synthesize.py), of one length or, with ``--documents "50:0.3
+100:0.3 200:0.4"``, of several in that order: such a curriculum says so in its rows (``metadata.curriculum``) and is
+trained on in the file's order unless ROLLOUT_SHUFFLE=1.
 
 The first two take rows with ``question``, ``answer`` (or ``answers``) and ``context``, which is a text, a list of
 texts or a list of paragraphs; and rows of the known data sets: data/questions.py shows them all. Each line written has

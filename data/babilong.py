@@ -20,9 +20,8 @@ Invariants:
 - a file that is there stays if it came from the same inputs and is refused otherwise (``eval_files.Manifest``).
 
 Training rows come in runs of up to ``--questions`` that share their document, so that the trainer computes its
-sections once for all of them. ``--together N`` does so in evaluation, where the questions of a long document are then
-read side by side from the engine's cache. Questions of one story depend on each other, so an interval over them is too
-narrow; published samples are one a document, and so are these unless it is asked for.
+sections once for all of them. ``--together N`` does so in evaluation. Questions of one story depend on each other, so
+an interval over them is too narrow; published samples are one a document, and so are these unless it is asked for.
 
 Books name people and places too. In training half of the background's sentences have theirs replaced by bAbI's ("Mary
 had her feelings ...", "the kitchen of Israel"), so that a name alone is no fact.

@@ -38,7 +38,7 @@ UNKNOWN = "-"
 
 
 class Fact(NamedTuple):
-    """What a sentence says; ``what`` is a place, a thing, or a direction (``where`` is "east of" what)."""
+    """What a sentence says: who moved to, took, dropped or gave what; or which place lies in which direction."""
 
     kind: str
     """moved, took, dropped, gave or lies."""
@@ -74,30 +74,31 @@ def read_fact(sentence: str) -> Fact | None:
     return None
 
 
-@dataclass
-class Gift:
-    """What a question about giving asks for; empty where anyone or anything will do."""
+@dataclass(frozen=True)
+class Asked:
+    """What a question names; empty where anyone or anything will do."""
 
     giver: str = ""
+    """Of a question about one person, that person."""
     thing: str = ""
     receiver: str = ""
+    place: str = ""
 
     def fits(self, fact: Fact) -> bool:
+        """Whether the gift may be the one that is asked about."""
         asked = (self.giver, self.thing, self.receiver)
         return all(name in ("", said) for name, said in zip(asked, (fact.who, fact.what, fact.to), strict=True))
 
 
-_THING, _PLACE = rf"(?P<thing>{_any(THINGS)})", rf"(?P<place>{_any(PLACES)})"
-_QUESTIONS = {
-    "person": re.compile(r"Where is (?P<giver>[A-Z]\w+)"),
-    "thing": re.compile(rf"Where is the {_THING}"),
-    "way": re.compile(rf"Where was the {_THING} before the {_PLACE}"),
-    "direction": re.compile(rf"What is (?:\w+ of the {_PLACE}|the (?P<other>{_any(PLACES)}) \w+ of)"),
-    "gift": re.compile(
-        rf"What did (?P<giver>[A-Z]\w+) give to (?P<receiver>[A-Z]\w+)|Who gave the (?P<given>{_any(THINGS)})"
-        rf"(?: to (?P<getter>[A-Z]\w+))?|Who did (?P<from>[A-Z]\w+) give the (?P<handed>{_any(THINGS)}) to|"
-        rf"Who received the (?P<got>{_any(THINGS)})"),
-}
+_GIVER, _RECEIVER = r"(?P<giver>[A-Z]\w+)", r"(?P<receiver>[A-Z]\w+)"
+_THING, _PLACE = rf"the (?P<thing>{_any(THINGS)})", rf"the (?P<place>{_any(PLACES)})"
+_QUESTIONS = [(kind, re.compile(form)) for kind, form in (
+    ("person", rf"Where is {_GIVER}"), ("thing", rf"Where is {_THING}"),
+    ("way", rf"Where was {_THING} before {_PLACE}"),
+    ("direction", rf"What is \w+ of {_PLACE}"), ("direction", rf"What is {_PLACE} \w+ of"),
+    ("gift", rf"What did {_GIVER} give to {_RECEIVER}"), ("gift", rf"Who gave {_THING}(?: to {_RECEIVER})?"),
+    ("gift", rf"Who did {_GIVER} give {_THING} to"), ("gift", rf"Who received {_THING}"),
+)]
 
 
 class Notes:
@@ -109,16 +110,11 @@ class Notes:
 
     def __init__(self, question: str) -> None:
         asked = question.strip().rstrip("?").rstrip()
-        found = {kind: match for kind, form in _QUESTIONS.items() if (match := form.fullmatch(asked))}
+        found = [(kind, match) for kind, form in _QUESTIONS if (match := form.fullmatch(asked))]
         if not found:
             raise ValueError(f"{question!r} is no question of bAbI's tasks 1 to 5")
-        self.kind, match = next(iter(found.items()))
-        named = {name: value or "" for name, value in match.groupdict().items()}
-        self.place = named.get("place") or named.get("other") or ""
-        self.gift = Gift(
-            named.get("giver") or named.get("from") or "",
-            next((named[name] for name in ("thing", "given", "handed", "got") if named.get(name)), ""),
-            named.get("receiver") or named.get("getter") or "")
+        (self.kind, match), *_ = found
+        self.asked = Asked(**{name: value or "" for name, value in match.groupdict().items()})
         self._places: dict[str, str] = {}
         self._taken, self._holder, self._before = False, "", ""
         self._said: list[str] = []
@@ -126,24 +122,24 @@ class Notes:
     def add(self, fact: Fact) -> None:
         """The next fact of the story."""
         if self.kind == "gift":
-            if fact.kind == "gave" and self.gift.fits(fact):
+            if fact.kind == "gave" and self.asked.fits(fact):
                 self._said = [f"{fact.who} gave {fact.what} to {fact.to}"]
         elif self.kind == "direction":
-            if fact.kind == "lies" and self.place in (fact.who, fact.to):
+            if fact.kind == "lies" and self.asked.place in (fact.who, fact.to):
                 self._said.append(f"The {fact.who} is {fact.what} of the {fact.to}.")
         elif self.kind == "person":
-            if fact.kind == "moved" and fact.who == self.gift.giver:
+            if fact.kind == "moved" and fact.who == self.asked.giver:
                 self._said = [f"{fact.who}: {fact.what}"]
         else:
             self._follow(fact)
 
     def _follow(self, fact: Fact) -> None:
-        thing = self.gift.thing
+        thing = self.asked.thing
         if fact.kind == "moved" and not self._taken:
             self._places[fact.who] = fact.what
         elif fact.kind == "moved" and fact.who == self._holder:
             here = self._places[thing]
-            if fact.what == self.place and here not in ("", self.place):
+            if fact.what == self.asked.place and here not in ("", self.asked.place):
                 self._before = here
             self._places[thing] = fact.what
         elif fact.kind in ("took", "gave") and fact.what == thing:
@@ -163,7 +159,7 @@ class Notes:
         if not self._taken:
             line = dict.fromkeys(PEOPLE, UNKNOWN) | self._places
             return ", ".join(f"{who}: {place}" for who, place in line.items()) if self._places else ""
-        thing = self.gift.thing
+        thing = self.asked.thing
         holder = f", {self._holder}" if self._holder else ""
         before = f"; before: {self._before or UNKNOWN}" if self.kind == "way" else ""
         return f"{thing}{holder}: {self._places[thing] or UNKNOWN}{before}"
@@ -174,5 +170,5 @@ class Notes:
         if self.kind == "person":
             return self._said[0].rpartition(" ")[2] if self._said else ""
         if self.kind == "thing":
-            return self._places.get(self.gift.thing, "")
+            return self._places.get(self.asked.thing, "")
         return self._before if self.kind == "way" else ""
