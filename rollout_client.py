@@ -216,9 +216,10 @@ class RouterClient:
 
     @contextmanager
     def trajectory(self, name: str, siblings: int) -> Iterator[Session]:
-        """One of the ``siblings`` trajectories of group ``name``, for as long as it reads."""
+        """One of ``siblings`` or more trajectories of group ``name``, for as long as it reads."""
         group = self._groups.setdefault(name, _Group(name, siblings))
         session, group.open = Session(self, group), group.open + 1
+        group.siblings = max(group.siblings, group.open + len(group.ended))  # hosts give evaluation no groups
         try:
             yield session
         finally:

@@ -151,17 +151,19 @@ def test_each_turn_has_its_own_seed_and_rounds_go_side_by_side():
     assert first != second != HOST["seed"]
 
 
+@pytest.mark.parametrize("told", [1, 3])
 @pytest.mark.parametrize("steps,ended", [
     ("a0 b0 c0 a1 b1", ""),  # c may still ask for chunk 0
     ("a0 b0 c0 a1 b1 c1", "0"),
     ("a0 b0 c0 a1 b! c1", "0"),  # b stopped reading
     ("a0 b0 a1 a2 b!", ""),  # c has not begun to read
 ])
-def test_a_key_ends_when_the_last_sibling_has_left_it(steps, ended):
+def test_a_key_ends_when_the_last_sibling_has_left_it(steps, ended, told):
+    """Whether the client is told of three siblings or, as in evaluation, of one at a time."""
     router = FakeRouter(default=[8])
 
     async def work(client):
-        reading = {name: client.trajectory("g", 3) for name in "abc"}
+        reading = {name: client.trajectory("g", told) for name in "abc"}
         sessions = {name: one.__enter__() for name, one in reading.items()}
         for name, chunk in steps.split():
             if chunk == "!":
