@@ -19,16 +19,23 @@ run() { if [ "$DRY_RUN" = 1 ]; then print_command "$@"; else "$@"; fi; }
 mem_agent() { run "$VENV/bin/python" -P -m mem_agent "$@"; }
 newest() { find "$1/hf" -maxdepth 1 -name 'iter_*' 2>/dev/null | sort | tail -1 | grep . || echo "$1/hf/iter_..."; }
 
-# prepare FOLDER SAMPLES LENGTHS OPTION...: 5 questions a document from 8k on, so that they are read side by side.
 prepare() {
-    mem_agent prepare --babilong qa1,qa2,qa3,qa4,qa5 --background "${texts[@]}" --tokenizer "$start" --seed 42 \
-        --output "$runs/$1" --samples "$2" --lengths "$3" "${@:4}"
+    mem_agent prepare --babilong qa1,qa2,qa3,qa4,qa5 --background "${texts[@]}" --tokenizer "$start" --seed 42 "$@"
 }
 
-# supervise NAME MODEL ROWS STEPS LR: one phase of the supervised start.
+# rows NAME COUNT LENGTHS OPTION...: rows to train on; tasks with longer memories come more often.
+rows() {
+    prepare --output "$runs/rows/$1" --rows "$2" --train-lengths "$3" --samples 50 --lengths 0k \
+        --train-tasks qa1,qa2,qa3,qa5,qa4,qa2,qa3,qa5,qa4,qa2,qa3,qa5 "${@:4}"
+}
+
+# questions NAME SAMPLES LENGTHS OPTION...: evaluation files. From 8k on 5 questions of a document are read side by side.
+questions() { prepare --output "$runs/$1" --samples "$2" --lengths "$3" --rows 1 "${@:4}"; }
+
+# supervise NAME MODEL STEPS LR: one phase of the supervised start.
 supervise() {
-    run env LOSS=sft HF_CKPT="$2" TRAIN_DATA="$runs/short/train.jsonl@[$3]" SAVE_PATH="$runs/$1" NUM_ROLLOUT="$4" \
-        LR="$5" EVAL=0 ROLLOUT_SHUFFLE=0 bash run-train.sh
+    run env LOSS=sft HF_CKPT="$2" TRAIN_DATA="$runs/rows/$1/train.jsonl" SAVE_PATH="$runs/$1" NUM_ROLLOUT="$3" \
+        LR="$4" EVAL=0 ROLLOUT_SHUFFLE=0 bash run-train.sh
 }
 
 # evaluate MODEL NAME: every length that there are files of, shortest first.
@@ -44,22 +51,26 @@ evaluate() {
 
 if [[ "$steps" = *" data "* ]]; then
     mem_agent smollm2 --output "$start"
-    weights=qa1,qa2,qa3,qa5,qa4,qa2,qa3,qa5,qa4,qa2,qa3,qa5
-    prepare short 50 0k,1k,2k,4k --rows 4000 --train-lengths 200,300,500,800,1500 --train-tasks "$weights"
-    prepare middle 50 8k,16k,32k --together 5 --rows 1500 --train-lengths 1k,2k,4k --questions 1 # GRPO's rows
-    prepare long 20 128k --together 5 --rows 1
-    prepare longest 5 1m --together 5 --rows 1
+    rows sft-1 800 100,200,300,500
+    rows sft-2 560 200,500,1k,2k
+    rows sft-3 192 500,1k,2k,4k,8k
+    rows grpo 400 1k,2k,4k --questions 1
+    questions short 50 0k,1k,2k,4k
+    questions middle 50 8k,16k,32k --together 5
+    questions long 20 128k --together 5
+    questions longest 5 1m --together 5
 fi
 if [[ "$steps" = *" train "* ]]; then
-    supervise sft-1 "$start" :1280 160 2e-4
-    supervise sft-2 "$(newest "$runs/sft-1")" 1280:1600 40 5e-5
+    supervise sft-1 "$start" 100 3e-4
+    supervise sft-2 "$(newest "$runs/sft-1")" 70 2e-4
+    supervise sft-3 "$(newest "$runs/sft-2")" 24 7e-5
 fi
 if [[ "$steps" = *" grpo "* ]]; then
-    run env HF_CKPT="$(newest "$runs/sft-2")" TRAIN_DATA="$runs/middle/train.jsonl" SAVE_PATH="$last" SEED="$seed" \
+    run env HF_CKPT="$(newest "$runs/sft-3")" TRAIN_DATA="$runs/rows/grpo/train.jsonl" SAVE_PATH="$last" SEED="$seed" \
         NUM_ROLLOUT=10 LR=1e-5 EVAL=0 bash run-train.sh
 fi
 if [[ "$steps" = *" eval "* ]]; then
-    evaluate "$(newest "$runs/sft-2")" supervised
+    evaluate "$(newest "$runs/sft-3")" supervised
     evaluate "$(newest "$last")" "grpo-$seed"
 fi
 if [[ "$steps" = *" report "* ]]; then
