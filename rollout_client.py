@@ -7,8 +7,8 @@ Two dialects: vLLM's (vime, the embedded host, ``--logprobs-mode processed_logpr
 
 - as many log-probs as sampled ids, all finite, or the answer is refused: nothing is padded;
 - siblings meet at one engine for each chunk: routers keep a key at one engine, so the key of a turn is its group and
-  the ids that all siblings share. A key that the whole group has left is ended, since vLLM's router sends a new key
-  where the fewest are bound::
+  the ids that all begin with (``shared_ids``). A key that the whole group has left is ended, since vLLM's router sends
+  a new key where the fewest are bound::
 
       group-3, question, chunk 0  ->  group-3/5f0c..  engine A    all 8 siblings
 
@@ -278,9 +278,9 @@ class Session:
         if (seed := how.sampling.get("seed")) is not None:  # each turn has its own: a function of seed and number
             how = replace(how, sampling={**how.sampling, "seed": random.Random(f"{seed}/{number}").getrandbits(31)})
         computed_once = self._client.endpoint.dialect is Dialect.VLLM or self._group.siblings == 1
-        if request.shared >= WORTH_TOKENS and not computed_once:
+        shared = shared_ids(request)
+        if len(shared) >= WORTH_TOKENS and not computed_once:
             if key not in self._group.ahead:  # a task of its own: this trajectory may be cancelled
-                shared = request.prompt_ids[: request.shared]
                 self._group.ahead[key] = asyncio.ensure_future(self._client.generate(shared, 1, key, how))
             await asyncio.wait({self._group.ahead[key]})  # whatever becomes of it
         return await self._client.generate(request.prompt_ids, request.max_new_tokens, key, how)
@@ -293,9 +293,14 @@ class Session:
                 self._client.end_keys(self._group, [key])
 
 
+def shared_ids(request: TurnRequest) -> list[int]:
+    """What all begin with who read the same section; another question of the document may stand behind it."""
+    return request.prompt_ids[: min(request.shared, request.section.end if request.section else request.shared)]
+
+
 def turn_key(group: str, request: TurnRequest) -> str:
     """The routing key of a turn: its group and the ids that siblings share."""
-    shared = array("I", request.prompt_ids[: request.shared]).tobytes()
+    shared = array("I", shared_ids(request)).tobytes()
     return f"{group}/{hashlib.sha256(shared).hexdigest()[:16]}" if shared else group
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mem_agent import rollout_client
-from mem_agent.agents.records import FailureKind, Generation, StopReason, TurnFailed, TurnKind, TurnRequest
+from mem_agent.agents.records import FailureKind, Generation, Section, StopReason, TurnFailed, TurnKind, TurnRequest
 from mem_agent.hooks.host import sampling_of
 from mem_agent.rollout_client import MALFORMED, Dialect, Endpoint, How, RouterClient, turn_key
 from mem_agent.tests.helpers.fake_chat import Raw
@@ -180,6 +180,14 @@ def test_a_key_ends_when_the_last_sibling_has_left_it(steps, ended, told):
     assert asking(router, work) == [turn_key("g", request(int(chunk))) for chunk in ended]
     used = {turn_key("g", request(int(chunk))) for _, chunk in steps.split() if chunk != "!"}
     assert sorted(router.finished) == sorted(used)  # with its last trajectory the group leaves nothing
+
+
+@pytest.mark.parametrize("section,same", [(Section(0, 1, 3), True), (None, False), (Section(0, 1, 6), False)])
+def test_questions_behind_one_section_have_one_key(section, same):
+    """Ids of the section are 2 and 3; then a question, which all siblings of a group share, and a memory."""
+    keys = [turn_key("g", TurnRequest(TurnKind.MEMORY, [1, 2, 3, question, 9], 4, shared=4, section=section))
+            for question in (7, 8)]
+    assert (keys[0] == keys[1]) == same
 
 
 SHARED = list(range(300))
