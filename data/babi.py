@@ -29,7 +29,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from ..rewards.babi import DIRECTIONS, DROPPED, GAVE, MOVED, PEOPLE, PLACES, THINGS, TOOK
+from ..rewards.babi import DIRECTIONS, DROPPED, GAVE, MOVED, OPPOSITE, PEOPLE, PLACES, THINGS, TOOK
 from .rows import DataError
 
 FACTS = {"qa1": (2, 10), "qa2": (2, 68), "qa3": (4, 32), "qa4": (2, 2), "qa5": (2, 126)}
@@ -39,7 +39,6 @@ _USUAL = {"qa1": (2, 2), "qa2": (10, 4), "qa3": (14, 4), "qa4": (2, 0), "qa5": (
 _QUESTIONS = 5
 """A story of the archive asks so many, one after the other."""
 GIVERS = ("Fred", "Jeff", "Bill", "Mary")
-_OPPOSITE = dict(zip(DIRECTIONS, ("south", "north", "west", "east"), strict=True))
 
 
 class Story(NamedTuple):
@@ -105,7 +104,7 @@ def _directions(random: Random) -> Story:
     middle, *others = random.sample(PLACES, 3)
     facts, asked = [], []
     for other, direction in zip(others, random.sample(DIRECTIONS, 2), strict=True):
-        back = _OPPOSITE[direction]
+        back = OPPOSITE[direction]
         facts.append(random.choice((f"The {other} is {direction} of the {middle}.",
                                     f"The {middle} is {back} of the {other}.")))
         asked += [(f"What is {direction} of the {middle}?", other), (f"What is the {middle} {back} of?", other),

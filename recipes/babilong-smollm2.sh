@@ -26,7 +26,7 @@ prepare() {
 # rows NAME COUNT LENGTHS OPTION...: rows to train on; tasks with longer memories come more often.
 rows() {
     prepare --output "$runs/rows/$1" --rows "$2" --train-lengths "$3" --samples 50 --lengths 0k \
-        --train-tasks qa1,qa2,qa3,qa5,qa4,qa2,qa3,qa5,qa4,qa2,qa3,qa5 "${@:4}"
+        --train-tasks qa2,qa4,qa3,qa5,qa1,qa2,qa4,qa3,qa2,qa5,qa4,qa3 "${@:4}"
 }
 
 # questions NAME SAMPLES LENGTHS OPTION...: evaluation files. From 8k on 5 questions of a document are read side by side.

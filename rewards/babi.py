@@ -16,7 +16,7 @@ Source: bAbI tasks (Weston et al. 2015, arXiv 1502.05698), tasks 1 to 5, which B
 Until someone has taken the thing, anyone may, so everyone's place counts; from then on its own way is enough, since
 whoever takes it again stands where it lies. Every person has a place in the line, known or not, so that writing it is
 one decision a person and none is forgotten. Of a question about one person the memory is that person's place, of one
-about giving the last gift that fits, and of directions the sentences that name the place that is asked about.
+about giving the last gift that fits, and of directions the sentence that answers, as it stands or turned round.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ TOOK = ("took", "got", "picked up", "grabbed")
 DROPPED = ("dropped", "left", "discarded", "put down")
 GAVE = ("gave", "handed", "passed")
 DIRECTIONS = ("north", "south", "east", "west")
+OPPOSITE = dict(zip(DIRECTIONS, ("south", "north", "west", "east"), strict=True))
 UNKNOWN = "-"
 """A place that no fact has told."""
 
@@ -83,6 +84,8 @@ class Asked:
     thing: str = ""
     receiver: str = ""
     place: str = ""
+    direction: str = ""
+    """In which from ``place`` the answer lies."""
 
     def fits(self, fact: Fact) -> bool:
         """Whether the gift may be the one that is asked about."""
@@ -95,7 +98,8 @@ _THING, _PLACE = rf"the (?P<thing>{_any(THINGS)})", rf"the (?P<place>{_any(PLACE
 _QUESTIONS = [(kind, re.compile(form)) for kind, form in (
     ("person", rf"Where is {_GIVER}"), ("thing", rf"Where is {_THING}"),
     ("way", rf"Where was {_THING} before {_PLACE}"),
-    ("direction", rf"What is \w+ of {_PLACE}"), ("direction", rf"What is {_PLACE} \w+ of"),
+    ("direction", rf"What is (?P<direction>{_any(DIRECTIONS)}) of {_PLACE}"),
+    ("direction", rf"What is {_PLACE} (?P<back>{_any(DIRECTIONS)}) of"),
     ("gift", rf"What did {_GIVER} give to {_RECEIVER}"), ("gift", rf"Who gave {_THING}(?: to {_RECEIVER})?"),
     ("gift", rf"Who did {_GIVER} give {_THING} to"), ("gift", rf"Who received {_THING}"),
 )]
@@ -114,22 +118,28 @@ class Notes:
         if not found:
             raise ValueError(f"{question!r} is no question of bAbI's tasks 1 to 5")
         (self.kind, match), *_ = found
-        self.asked = Asked(**{name: value or "" for name, value in match.groupdict().items()})
+        named = {name: value or "" for name, value in match.groupdict().items()}
+        if back := named.pop("back", ""):
+            named["direction"] = OPPOSITE[back]
+        self.asked = Asked(**named)
         self._places: dict[str, str] = {}
         self._taken, self._holder, self._before = False, "", ""
-        self._said: list[str] = []
+        self._said = ""
+        self._other = ""
 
     def add(self, fact: Fact) -> None:
         """The next fact of the story."""
         if self.kind == "gift":
             if fact.kind == "gave" and self.asked.fits(fact):
-                self._said = [f"{fact.who} gave {fact.what} to {fact.to}"]
+                self._said = f"{fact.who} gave {fact.what} to {fact.to}"
         elif self.kind == "direction":
-            if fact.kind == "lies" and self.asked.place in (fact.who, fact.to):
-                self._said.append(f"The {fact.who} is {fact.what} of the {fact.to}.")
+            if fact.kind == "lies":
+                ways = {(fact.to, fact.what): fact.who, (fact.who, OPPOSITE[fact.what]): fact.to}
+                if other := ways.get((self.asked.place, self.asked.direction)):
+                    self._said, self._other = f"The {fact.who} is {fact.what} of the {fact.to}.", other
         elif self.kind == "person":
             if fact.kind == "moved" and fact.who == self.asked.giver:
-                self._said = [f"{fact.who}: {fact.what}"]
+                self._said, self._other = f"{fact.who}: {fact.what}", fact.what
         else:
             self._follow(fact)
 
@@ -155,7 +165,7 @@ class Notes:
     def text(self) -> str:
         """The memory as it is written."""
         if self.kind in ("gift", "direction", "person"):
-            return " ".join(self._said)
+            return self._said
         if not self._taken:
             line = dict.fromkeys(PEOPLE, UNKNOWN) | self._places
             return ", ".join(f"{who}: {place}" for who, place in line.items()) if self._places else ""
@@ -167,8 +177,8 @@ class Notes:
     @property
     def answer(self) -> str:
         """What the memory says the answer is; empty where it says none."""
-        if self.kind == "person":
-            return self._said[0].rpartition(" ")[2] if self._said else ""
+        if self.kind in ("person", "direction"):
+            return self._other
         if self.kind == "thing":
             return self._places.get(self.asked.thing, "")
         return self._before if self.kind == "way" else ""

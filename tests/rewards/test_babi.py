@@ -41,10 +41,12 @@ MEMORIES = [
         ("Mary went to the kitchen.", "milk, Mary: kitchen; before: garden"),
         ("Mary dropped the milk.", "milk: kitchen; before: garden")]),
     ("What is the bathroom east of?", [
+        ("The bathroom is north of the office.", ""), ("The bedroom is east of the bathroom.", ""),
         ("The bedroom is west of the bathroom.", "The bedroom is west of the bathroom."),
-        ("The garden is north of the kitchen.", "="),
-        ("The bathroom is north of the office.",
-         "The bedroom is west of the bathroom. The bathroom is north of the office.")]),
+        ("The garden is west of the kitchen.", "=")]),
+    ("What is west of the bathroom?", [
+        ("The bathroom is west of the office.", ""),
+        ("The bathroom is east of the bedroom.", "The bathroom is east of the bedroom.")]),
     ("Who did Fred give the apple to?", [
         ("Bill gave the apple to Fred.", ""), ("Fred passed the milk to Jeff.", ""),
         ("Fred handed the apple to Jeff.", "Fred gave apple to Jeff"),
@@ -75,7 +77,7 @@ def test_a_simulated_story_has_the_archives_forms_and_its_memory_holds_the_answe
             notes = Notes(question)
             for fact in facts:
                 notes.add(fact)
-            assert notes.answer == answer if task in ("qa1", "qa2", "qa3") else answer in notes.text
+            assert notes.answer == answer if task != "qa5" else answer in notes.text
             longest = max(longest, len(notes.text))
     assert longest <= 80
 
