@@ -38,22 +38,24 @@ supervise() {
         LR="$4" EVAL=0 ROLLOUT_SHUFFLE=0 bash run-train.sh
 }
 
-# evaluate MODEL NAME: every length that there are files of, shortest first.
+# evaluate MODEL NAME: every length that there are files of, shortest first; what a part has answered is kept.
 evaluate() {
-    local length folder
+    local length folder part
     for length in ${LENGTHS:-0k 1k 2k 4k 8k 16k 32k 128k 1m}; do
         folder=short
         case "$length" in 8k | 16k | 32k) folder=middle ;; 64k | 128k) folder=long ;; 512k | 1m | 10m) folder=longest ;; esac
-        run env MODEL_PATH="$1" DATA_ROOT="$runs/$folder" RESULTS="$runs/results" SAVE_FILE="$2" \
-            LENGTH="qa1_$length qa2_$length qa3_$length qa4_$length qa5_$length" bash run-eval.sh
+        for part in "qa1_$length qa2_$length" "qa3_$length qa4_$length" "qa5_$length"; do
+            run env MODEL_PATH="$1" DATA_ROOT="$runs/$folder" RESULTS="$runs/results" SAVE_FILE="$2" LENGTH="$part" \
+                bash run-eval.sh
+        done
     done
 }
 
 if [[ "$steps" = *" data "* ]]; then
     mem_agent smollm2 --output "$start"
     rows sft-1 800 100,200,300,500
-    rows sft-2 560 200,500,1k,2k
-    rows sft-3 192 500,1k,2k,4k,8k
+    rows sft-2 640 200,500,1k,2k
+    rows sft-3 480 200,500,1k,2k,8k
     rows grpo 400 1k,2k,4k --questions 1
     questions short 50 0k,1k,2k,4k
     questions middle 50 8k,16k,32k --together 5
@@ -62,8 +64,8 @@ if [[ "$steps" = *" data "* ]]; then
 fi
 if [[ "$steps" = *" train "* ]]; then
     supervise sft-1 "$start" 100 3e-4
-    supervise sft-2 "$(newest "$runs/sft-1")" 70 2e-4
-    supervise sft-3 "$(newest "$runs/sft-2")" 24 7e-5
+    supervise sft-2 "$(newest "$runs/sft-1")" 80 1.5e-4
+    supervise sft-3 "$(newest "$runs/sft-2")" 60 5e-5
 fi
 if [[ "$steps" = *" grpo "* ]]; then
     run env HF_CKPT="$(newest "$runs/sft-3")" TRAIN_DATA="$runs/rows/grpo/train.jsonl" SAVE_PATH="$last" SEED="$seed" \

@@ -73,9 +73,9 @@ def test_a_dry_run_of_the_babilong_recipe_prints_every_step(tmp_path):
                   STEPS="data train grpo eval report")
     found = [line for line in done.stdout.splitlines() if "mem_agent" in line or "bash run-" in line]
     assert done.returncode == 0 and [line.count("/r/") > 0 for line in found] == [True] * len(found)
-    steps = ["smollm2", *["prepare"] * 4, *["run-train.sh"] * 3, *["run-eval.sh"] * 4, "report"]
+    steps = ["smollm2", *["prepare"] * 8, *["run-train.sh"] * 4, *["run-eval.sh"] * 12, "report"]
     assert len(found) == len(steps) and all(step in line for step, line in zip(steps, found, strict=True))
-    assert "DATA_ROOT=/r/longest" in found[9] and "a\\ book.txt" in found[1]
+    assert "DATA_ROOT=/r/longest" in found[-2] and "a\\ book.txt" in found[1]
 
 
 # --- wrong use ------------------------------------------------------------------------------------------------------
