@@ -159,8 +159,7 @@ def _unroll(host: HostArgs, sample: Any, rollout_id: int) -> _Trajectory:
     record, reward = Record.of(sample), reward_of(sample, host.reward_key)
     turns = _turns(sample, record)
     trained = not lost(sample) and not sample.remove_sample
-    taught = [trained and (turn.weight != 0 or not host.config.supervised) for turn in turns]
-    masks = [[int(one)] * len(turn.response_ids) for one, turn in zip(taught, turns, strict=True)]
+    masks = [[int(trained)] * len(turn.response_ids) for turn in turns]
     if trained and (reward is None or not math.isfinite(reward)):
         raise ConvertError(f"sample {sample.index} ({sample.status.value}) has the reward {reward}, not a number")
     if trained and record is None:

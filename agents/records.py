@@ -167,7 +167,7 @@ class Turn:
     state_rewards: Mapping[str, float] | None = None
     """What it earned by itself, by name; None where turns earn nothing (an agent's ``turn_rewards``)."""
     weight: float = 1.0
-    """Factor of its advantage (an agent's ``turn_weights``); under LOSS=sft 0 is not taught."""
+    """Factor of its advantage (an agent's ``turn_weights``)."""
 
     @property
     def prompt_ids(self) -> list[int]:

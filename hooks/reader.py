@@ -16,8 +16,7 @@ two sections::
     {"replies": ["Anna has the key.", "Anna has the key; it is red.", "\\boxed{red}"]}
     MEMORY prompt 0 -> reply 0, end | MEMORY prompt 1, which shows reply 0 -> reply 1, end | FINAL -> reply 2, end
 
-Replies are text: a control token spelled in one is taught letter by letter, as in documents. Turns that a rule lets
-skip are ``evened``.
+Replies are text: a control token spelled in one is taught letter by letter, as in documents.
 """
 
 from __future__ import annotations
@@ -26,9 +25,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
-from random import Random
 from typing import Any
 
 from ..agents import agent_class, build_agent
@@ -229,7 +226,7 @@ class Reader:
                 raise TurnFailed(FailureKind.NO_REPLY, "the row has neither metadata.replies nor an answer")
             rule = KeptSentences(self.agent, self.vocabulary, gold_answers(sample), metadata, solution,
                                  task.keeper(row))
-            return evened(await loop(partial(self._by_rule, rule)))
+            return await loop(partial(self._by_rule, rule))
         if not isinstance(replies, list) or not all(isinstance(reply, str) for reply in replies) or not any(replies):
             raise TurnFailed(FailureKind.NO_REPLY, "metadata.replies must be a list of texts, one for each turn")
         uneven = TurnFailed(FailureKind.NO_REPLY, f"metadata.replies has {len(replies)} texts, and AGENT="
@@ -258,22 +255,6 @@ class Reader:
             raise TurnFailed(FailureKind.LONG_REPLY, f"a {request.kind} reply has {len(ids)} tokens, "
                              f"MEM_MAX_{request.kind.upper()} allows {request.max_new_tokens}")
         return Generation(ids, [0.0] * len(ids), StopReason.STOP)
-
-
-def evened(trajectory: Trajectory) -> Trajectory:
-    """Of the turns that leave the memory as it was, as many keep their weight as there are others.
-
-    Most sections hold nothing, and would take most of the time. Which of them are taught depends on their numbers
-    alone, so that questions about one document share its sections. Example, memories after each turn::
-
-        -  -  -  A  A  A  A  final      weights, such as   0 1 0 1 0 1 0 1
-    """
-    before = ((), *trajectory.memories)
-    still = {n for n, memory in enumerate(trajectory.memories) if memory == before[n]}
-    ranked = sorted(still, key=lambda number: Random(number).random())
-    dropped = set(ranked[len(trajectory.turns) - len(still) :])
-    turns = tuple(replace(turn, weight=0.0) if turn.round in dropped else turn for turn in trajectory.turns)
-    return replace(trajectory, turns=turns)
 
 
 _reader_lock = threading.Lock()

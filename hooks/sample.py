@@ -133,7 +133,7 @@ class Record:
         """``rewards`` and ``weights`` have one entry for each turn, or none; ``known``: more fields."""
         failure, count = trajectory.failure, len(trajectory.turns)
         earnings: Sequence[Mapping[str, float] | None] = rewards or [None] * count
-        each = zip(trajectory.turns, earnings, weights or [turn.weight for turn in trajectory.turns], strict=True)
+        each = zip(trajectory.turns, earnings, weights or [1.0] * count, strict=True)
         return cls(
             turns=tuple(replace(turn, state_rewards=earned, weight=weight) for turn, earned, weight in each),
             outcome=trajectory.outcome, counts=dict(trajectory.counts),

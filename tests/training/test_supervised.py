@@ -108,17 +108,6 @@ def test_a_tasks_own_rule_teaches_the_memory_and_the_replies_are_kept_to_be_read
     assert [turn.shown_memory for turn in trace.turns][-1] == "Mary: garden"
 
 
-def test_of_the_turns_that_keep_the_memory_as_many_are_taught_as_there_are_others(model, tmp_path, tokenizer):
-    """Of nine sections the sixth holds the answer: one update and the answer, so two of the eight that skip."""
-    sections = [f"{'Anna has the red key.' if n == 5 else 'Snow fell.'}" for n in range(9)]
-    size = len(tokenizer.encode(sections[5], add_special_tokens=False))
-    padded = [text + " a" * (size - len(tokenizer.encode(text, add_special_tokens=False))) for text in sections]
-    row = {"prompt": "Which key?", "label": "red", "metadata": {"context": "".join(padded), "ground_truth": ["red"]}}
-    config = run_of(model, tmp_path, [row], rollout_batch_size=1, agent="gated", mem_chunk_tokens=size)
-    taught = [any(mask) for mask in rollout_of(config).train_data["loss_masks"]]
-    assert len(taught) == 10 and taught[5] and taught[9] and sum(taught) == 4
-
-
 def test_a_row_that_cannot_be_taught_is_counted_and_masked(model, tmp_path):
     good, long = reading(["a", "b", "c"]), reading(["a " * 20, "b", "c"])
     config = run_of(model, tmp_path, [good, long], rollout_batch_size=2, rollout_shuffle=False, **READING)
