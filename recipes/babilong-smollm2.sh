@@ -53,9 +53,9 @@ evaluate() {
 
 if [[ "$steps" = *" data "* ]]; then
     mem_agent smollm2 --output "$start"
-    rows sft-1 800 100,200,300,500
-    rows sft-2 640 200,500,1k,2k
-    rows sft-3 480 200,500,1k,2k,8k
+    rows sft-1 720 100,150,200,300
+    rows sft-2 480 200,500,1k,2k
+    rows sft-3 320 200,500,1k,2k,8k
     rows grpo 400 1k,2k,4k --questions 1
     questions short 50 0k,1k,2k,4k
     questions middle 50 8k,16k,32k --together 5
@@ -63,9 +63,9 @@ if [[ "$steps" = *" data "* ]]; then
     questions longest 5 1m --together 5
 fi
 if [[ "$steps" = *" train "* ]]; then
-    supervise sft-1 "$start" 100 3e-4
-    supervise sft-2 "$(newest "$runs/sft-1")" 80 1.5e-4
-    supervise sft-3 "$(newest "$runs/sft-2")" 60 5e-5
+    supervise sft-1 "$start" 90 3e-4
+    supervise sft-2 "$(newest "$runs/sft-1")" 60 1.5e-4
+    supervise sft-3 "$(newest "$runs/sft-2")" 40 5e-5
 fi
 if [[ "$steps" = *" grpo "* ]]; then
     run env HF_CKPT="$(newest "$runs/sft-3")" TRAIN_DATA="$runs/rows/grpo/train.jsonl" SAVE_PATH="$last" SEED="$seed" \
