@@ -7,8 +7,8 @@ Two dialects: vLLM's (vime, the embedded host, ``--logprobs-mode processed_logpr
 
 - as many log-probs as sampled ids, all finite, or the answer is refused: nothing is padded;
 - siblings meet at one engine for each chunk: routers keep a key at one engine, so the key of a turn is its group and
-  the ids that all begin with (``shared_ids``). A key that the whole group has left is ended, since vLLM's router sends
-  a new key where the fewest are bound::
+  the ids that all of it begin with (``shared_ids``). A key that the whole group has left is ended, since vLLM's router
+  sends a new key where the fewest are bound::
 
       group-3, question, chunk 0  ->  group-3/5f0c..  engine A    all 8 siblings
 
@@ -219,7 +219,7 @@ class RouterClient:
         """One of ``siblings`` or more trajectories of group ``name``, for as long as it reads."""
         group = self._groups.setdefault(name, _Group(name, siblings))
         session, group.open = Session(self, group), group.open + 1
-        group.siblings = max(group.siblings, group.open + len(group.ended))  # hosts give evaluation no groups
+        group.siblings = max(group.siblings, group.open + len(group.ended))  # hosts tell evaluation of no groups
         try:
             yield session
         finally:
@@ -294,7 +294,7 @@ class Session:
 
 
 def shared_ids(request: TurnRequest) -> list[int]:
-    """What all begin with who read the same section; another question of the document may stand behind it."""
+    """The ids that every reader of a section begins with: at most to its end, since questions behind it differ."""
     return request.prompt_ids[: min(request.shared, request.section.end if request.section else request.shared)]
 
 

@@ -23,7 +23,7 @@ prepare() {
     mem_agent prepare --babilong qa1,qa2,qa3,qa4,qa5 --background "${texts[@]}" --tokenizer "$start" --seed 42 "$@"
 }
 
-# rows NAME COUNT LENGTHS OPTION...: rows to train on; tasks with longer memories come more often.
+# rows NAME COUNT LENGTHS OPTION...: rows to train on; harder tasks come more often.
 rows() {
     prepare --output "$runs/rows/$1" --rows "$2" --train-lengths "$3" --samples 50 --lengths 0k \
         --train-tasks qa2,qa4,qa3,qa5,qa1,qa2,qa4,qa3,qa2,qa5,qa4,qa3 "${@:4}"
@@ -43,7 +43,7 @@ evaluate() {
     local length folder part
     for length in ${LENGTHS:-0k 1k 2k 4k 8k 16k 32k 128k 1m}; do
         folder=short
-        case "$length" in 8k | 16k | 32k) folder=middle ;; 64k | 128k) folder=long ;; 512k | 1m | 10m) folder=longest ;; esac
+        case "$length" in 8k | 16k | 32k) folder=middle ;; 128k) folder=long ;; 1m) folder=longest ;; esac
         for part in "qa1_$length qa2_$length" "qa3_$length qa4_$length" "qa5_$length"; do
             run env MODEL_PATH="$1" DATA_ROOT="$runs/$folder" RESULTS="$runs/results" SAVE_FILE="$2" LENGTH="$part" \
                 bash run-eval.sh

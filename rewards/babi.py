@@ -16,7 +16,7 @@ Source: bAbI tasks (Weston et al. 2015, arXiv 1502.05698), tasks 1 to 5, which B
 Until someone has taken the thing, anyone may, so everyone's place counts; from then on its own way is enough, since
 whoever takes it again stands where it lies. Every person has a place in the line, known or not, so that writing it is
 one decision a person and none is forgotten. Of a question about one person the memory is that person's place, of one
-about giving the last gift that fits, and of directions the sentence that answers, as it stands or turned round.
+about giving the last gift that fits, and of directions the sentence that answers, whichever way round.
 """
 
 from __future__ import annotations
