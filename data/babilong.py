@@ -16,7 +16,7 @@ Invariants:
 - a sample is a function of seed, side, task, number and inputs: more samples or lengths leave the others as they are,
   and evaluation asks the same questions at every length;
 - no story of an evaluation file is trained on, and neither is the second half of a background text, which is
-  evaluation's;
+  evaluation's; rows of other lengths are of other stories, so that one training may follow another;
 - a file that is there stays if it came from the same inputs and is refused otherwise (``eval_files.Manifest``).
 
 Training rows come in runs of up to ``--questions`` that share their document, so that the trainer computes its
@@ -146,15 +146,16 @@ class Samples:
     books: Sequence[tuple[Book, Book]]
     count: Count
 
-    def stories(self, task: str, side: str) -> Iterator[Story]:
+    def stories(self, task: str, side: str, lengths: str = "") -> Iterator[Story]:
         """Stories without an end: bAbI's own, of ``side`` test or train, shuffled by the seed and over again; else
-        simulated ones."""
+        simulated ones. Other ``lengths`` have others."""
+        seed = f"{self.seed}/{side}{lengths}/{task}"
         if self.babi:
             found = list(read_babi(find_babi(self.babi, task, side)))
             while True:
-                yield from Random(f"{self.seed}/{side}/{task}").sample(found, len(found))
+                yield from Random(seed).sample(found, len(found))
         for number in itertools.count():
-            yield simulate(task, Random(f"{self.seed}/{side}/{task}/{number}"))
+            yield simulate(task, Random(f"{seed}/{number}"))
 
     def entries(self, task: str, length: str, questions: int, together: int) -> Iterator[dict[str, Any]]:
         """An evaluation file of so many questions, at most ``together`` of one document."""
@@ -175,9 +176,9 @@ class Samples:
     ) -> Iterator[dict[str, Any]]:
         """Training rows without an end, the tasks in turn. Held out are as many stories as evaluation asks questions,
         so that it may ask fewer of one document."""
-        random = Random(f"{self.seed}/train")
+        random, drawn = Random(f"{self.seed}/train"), ",".join(lengths)
         known = {task: {story.facts for story in islice(self.stories(task, "test"), held_out)} for task in tasks}
-        stories = {task: self.stories(task, "train") for task in tasks}
+        stories = {task: self.stories(task, "train", drawn) for task in tasks}
         for number, task in enumerate(cycle(tasks)):
             story, length = next(one for one in stories[task] if one.facts not in known[task]), random.choice(lengths)
             context = self._hidden(story, length, 0, random)

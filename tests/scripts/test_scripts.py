@@ -70,10 +70,11 @@ def test_a_dry_run_prints_the_commands(name, env, commands):
 def test_a_dry_run_of_the_babilong_recipe_prints_every_step(tmp_path):
     (tmp_path / "a book.txt").write_text("It rained.")
     done = script("recipes/babilong-smollm2.sh", str(tmp_path / "a book.txt"), DRY_RUN="1", RUNS="/r", LENGTHS="1k 1m",
-                  STEPS="data train grpo eval report")
+                  STEPS="data train grpo baselines eval report")
     found = [line for line in done.stdout.splitlines() if "mem_agent" in line or "bash run-" in line]
     assert done.returncode == 0 and [line.count("/r/") > 0 for line in found] == [True] * len(found)
-    steps = ["smollm2", *["prepare"] * 8, *["run-train.sh"] * 4, *["run-eval.sh"] * 12, "report"]
+    steps = ["smollm2", *["prepare"] * 8, *["run-train.sh"] * 4, *["run-eval.sh"] * 6, "run-train.sh",
+             *["run-eval.sh"] * 18, "report"]
     assert len(found) == len(steps) and all(step in line for step, line in zip(steps, found, strict=True))
     assert "DATA_ROOT=/r/longest" in found[-2] and "a\\ book.txt" in found[1]
 
