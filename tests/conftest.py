@@ -90,10 +90,8 @@ def _no_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a tokenizer."""
-    from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer  # the library takes seconds
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer and the length of its model, without weights."""
+    from mem_agent.tests.helpers.evaluations import make_model  # the libraries take seconds
 
-    path = tmp_path_factory.mktemp("tokenizer")
-    make_tokenizer().save_pretrained(path)
-    return str(path)
+    return make_model(tmp_path_factory.mktemp("model"), positions=4096)

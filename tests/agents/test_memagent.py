@@ -1,4 +1,4 @@
-"""MemAgent on the one loop: turns, carried memory, what turns show, how trajectories end, how long turns can be."""
+"""MemAgent on the one loop: turns, carried memory, how trajectories end, how long turns can be."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from mem_agent.checkpoints.hf_model import load_vocabulary, with_engine_length
 from mem_agent.config import Config, ConfigError
 from mem_agent.system.cli import PACK, load_recipe
 from mem_agent.tests.helpers.fake_host import make_model
-from mem_agent.tests.helpers.scripted import END, QUESTION, SECTIONS, VOCABULARY, build, read, spliced
+from mem_agent.tests.helpers.scripted import END, QUESTION, VOCABULARY, build, read, spliced
 
 
 def test_it_reads_every_chunk_then_answers():
@@ -60,28 +60,6 @@ def test_a_round_that_did_not_finish_leaves_no_memory(reply, outcome, turns):
 def test_settings_that_an_agent_cannot_have_are_refused_by_name(settings, name):
     with pytest.raises(ConfigError, match=name):
         build(Config(**settings))
-
-
-# --- what turns show ----------------------------------------------------------------------------------------------
-
-TAGGED = "<update>{}</update><recall>{}</recall>"
-SHOWN = {
-    "gated": (["update\na", "skip", "finish", "x"], "", [0, 1, 2, None], [""] * 4),
-    "parallel": (["a", "b", "a b", "a b c", "x"], "width=2", [0, 1, None, 2, None], [""] * 5),
-    "rememr1": ([TAGGED.format("red key", ""), TAGGED.format("b", "red"), TAGGED.format("c", "nobody"), "x"], "",
-                [0, 1, 2, None], ["", "", "red key", ""]),
-}
-
-
-@pytest.mark.parametrize("agent", SHOWN)
-def test_a_turn_says_which_section_it_shows_and_what_was_recalled(agent):
-    replies, args, sections, recalled = SHOWN[agent]
-    turns = read(replies, agent=agent, args=args, mem_max_memory=64).trajectory.turns
-    assert [turn.section and turn.section.number for turn in turns] == sections
-    assert [VOCABULARY.decode(turn.recalled) for turn in turns] == recalled and all(turn.told for turn in turns)
-    for turn in (turn for turn in turns if turn.section):
-        shown = VOCABULARY.decode(turn.prompt_ids[turn.section.start : turn.section.end])
-        assert shown == SECTIONS[2 * turn.section.number :][:2]
 
 
 # --- the longest turn is a bound of every turn, and is reached -----------------------------------------------------

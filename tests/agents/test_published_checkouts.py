@@ -98,23 +98,18 @@ def test_without_a_checkout_the_parts_are_found_by_parsing(written, tmp_path):
 # --- MemAgent -------------------------------------------------------------------------------------------------------
 
 EVAL = "taskutils/memory_eval/utils/"
-MEMAGENT = [
-    ("memagent-train", "recurrent/impls/memory.py", "TEMPLATE_FINAL_BOXED", by_tokens, r"\boxed{{}}"),
-    ("memagent-eval", EVAL + "recurrent.py", "TEMPLATE_FINAL", str.format, "the answer is"),
-    ("memagent-boxed", EVAL + "recurrent_boxed.py", "TEMPLATE_FINAL", str.format, r"\boxed{}"),
-]
 
 
-@pytest.mark.parametrize("name,file,final,fill,form", MEMAGENT, ids=[row[0] for row in MEMAGENT])
-def test_memagents_turns(written, name, file, final, fill, form):
-    known = constants(name, file)
-    empty = known.get("NO_MEMORY") or known["NO_MEMORY_TOKENS"]
-    run = read(["a {memory} in braces", "", "x\ny ", "done"], mem_prompts=written(name))
+def test_memagents_turns_of_training(written):
+    """Those of its evaluations: ``evaluation/test_published_clients.py``."""
+    known = constants("memagent-train", "recurrent/impls/memory.py")
+    empty = known["NO_MEMORY_TOKENS"]
+    run = read(["a {memory} in braces", "", "x\ny ", "done"], mem_prompts=written("memagent-train"))
     memories = [empty, "a {memory} in braces", empty, "x\ny "]
-    expected = [fill(known["TEMPLATE"], prompt=QUESTION, memory=memory, chunk=chunk)
+    expected = [by_tokens(known["TEMPLATE"], prompt=QUESTION, memory=memory, chunk=chunk)
                 for memory, chunk in zip(memories, ["QW", "ZR", "XY"], strict=False)]
-    answer = fill(known[final], prompt=QUESTION, memory=memories[-1])
-    assert messages(run) == [*expected, answer] and form in answer
+    answer = by_tokens(known["TEMPLATE_FINAL_BOXED"], prompt=QUESTION, memory=memories[-1])
+    assert messages(run) == [*expected, answer] and r"\boxed{{}}" in answer
 
 
 DOCUMENT = "Document 1:\n{problem} costs 5 $ {}\n\nDocument 2:\nß\tend"
@@ -136,27 +131,6 @@ def test_the_direct_prompt(written, name, file):
 
 
 # --- ReMemR1 --------------------------------------------------------------------------------------------------------
-
-REPLIES = ["<update>alpha</update>", "<update>beta</update><recall>alpha</recall>", "<update>gamma</update>", "done"]
-REMEMR1 = [("rememr1-train", "recurrent/impls/memory_revisit.py", by_tokens, "NO_MEMORY_STRING",
-            "NO_MEMORY_RECALLED_STRING"),
-           ("rememr1-eval", EVAL + "rememr1.py", str.format, "NO_MEMORY", "NO_RECALLED_MEMORY")]
-
-
-@pytest.mark.parametrize("last", [2, 3])
-@pytest.mark.parametrize("name,file,fill,no_memory,no_recall", REMEMR1, ids=[row[0] for row in REMEMR1])
-def test_rememr1s_turns(written, name, file, fill, no_memory, no_recall, last):
-    """With three sections nothing is recalled for the final turn, with two what the second turn asked for."""
-    known = constants(name, file)
-    replies = [*REPLIES[:last], REPLIES[-1]]
-    run = read(replies, last, agent="rememr1", mem_prompts=written(name), mem_max_memory=200)
-    memories = [known[no_memory], "alpha", "beta", "gamma"][: last + 1]
-    recalled = [known[no_recall], known[no_recall], "alpha", known[no_recall]][: last + 1]
-    shown = [{"prompt": QUESTION, "memory": m, "recalled_memory": r} for m, r in zip(memories, recalled, strict=True)]
-    expected = [fill(known["TEMPLATE"], chunk=chunk, **values)
-                for chunk, values in zip(["QW", "ZR", "XY"][:last], shown, strict=False)]
-    assert messages(run) == [*expected, fill(known["TEMPLATE_FINAL_BOXED"], **shown[-1])]
-
 
 # Its training asks before it adds, and encodes what it carries again.
 CHUNK, REPLY, TURNS = 30, 160, 6

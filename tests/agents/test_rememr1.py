@@ -1,23 +1,14 @@
 """ReMemR1: what is kept, recalled and shown, the libraries' own order, how replies are read, what turns earn."""
 
-import asyncio
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from mem_agent import rollout
 from mem_agent.agents.prompts import TEXTS
 from mem_agent.agents.recall import WordCounter, bm25, history_by, tfidf, words
 from mem_agent.agents.rememr1 import read_reply
 from mem_agent.config import Config
-from mem_agent.custom_convert import custom_convert
-from mem_agent.hooks.metrics import rollout_metrics
-from mem_agent.hooks.sample import Sample
-from mem_agent.rollout_client import close_clients
-from mem_agent.tests.helpers.fake_router import FakeRouter, running
-from mem_agent.tests.helpers.scripted import END, VOCABULARY, build, read
+from mem_agent.tests.helpers.scripted import build, read
 
 NONE = "Nothing was recalled."
 
@@ -146,44 +137,6 @@ def test_the_release_carries_all_but_recalls(text, memory, asks):
 
 
 # --- what turns earn ----------------------------------------------------------------------------------------------
-
-
-def generate(checkpoint, replies, index):
-    """One Sample through ``rollout.generate``, chunks of 4 letters."""
-    sizes = {"AGENT": "rememr1", "MEM_CHUNK_TOKENS": 4, "MEM_MAX_MEMORY": 200}
-
-    async def main():
-        async with running(FakeRouter([VOCABULARY.encode_text(text) + END for text in replies])) as router:
-            host = SimpleNamespace(hf_checkpoint=checkpoint, vllm_router_ip="127.0.0.1",
-                                   vllm_router_port=router.port, mem_agent=sizes)
-            data = {"context": "QWZRXYUJ", "ground_truth": ["red key"]}
-            sample = Sample(prompt="who?", index=index, group_index=0, metadata=data)
-            try:
-                return await rollout.generate(host, sample, {"temperature": 1.0, "top_p": 1.0})
-            finally:
-                await close_clients()
-
-    return asyncio.run(main())
-
-
-def test_from_the_loop_to_training_rows(checkpoint):
-    """Two siblings by hand: outcome 1 and 0, alpha 0.8."""
-    good = generate(checkpoint, [reply("it is red"), reply("it is gone", "red"), "so \\boxed{red key}"], 0)
-    poor = generate(checkpoint, ["nothing", reply("red"), "\\boxed{x}"], 1)
-    assert [turn["state_rewards"] for turn in good.train_metadata["turns"]] == [
-        {"format": 1.0, "gain": 1 / 2, "recall": 0.0},  # red of red, key
-        # The memory loses red; the query finds it, but the prompt still showed it.
-        {"format": 1.0, "gain": -1 / 2, "recall": 0.0},
-        {"format": 1.0},
-    ]
-    good.reward, poor.reward = 1.0, 0.0
-    metrics = rollout_metrics([good])
-    assert (metrics["updates"], metrics["recall_hits"], metrics["state_reward/gain"]) == (2, 1, 0.0)
-    data = custom_convert(SimpleNamespace(mem_agent={"AGENT": "rememr1"}), [good, poor])
-    # state rewards, good: 1 + 1/2, 1 - 1/2, 1; poor: 0 + 0, 1 + 1/2, 1; halves of their differences: 3/4, -1/2, 0
-    assert data["rewards"] == pytest.approx([
-        0.8 * 0.5 + 0.2 * 3 / 4, 0.8 * 0.5 - 0.2 / 2, 0.8 * 0.5, -0.8 * 0.5 - 0.2 * 3 / 4, -0.8 * 0.5 + 0.2 / 2,
-        -0.8 * 0.5])
 
 
 def test_the_released_state_rewards():

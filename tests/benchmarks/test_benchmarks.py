@@ -2,18 +2,14 @@
 
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import orjson
 import pytest
 
 from mem_agent.benchmarks import __main__ as command
-from mem_agent.benchmarks import converter, outcome, sifter
-from mem_agent.benchmarks.outcome import Outcome, cpu_ratios, table
+from mem_agent.benchmarks import sifter
+from mem_agent.benchmarks.outcome import Outcome, table
 from mem_agent.benchmarks.rollout import ideal_prefill
-from mem_agent.benchmarks.trainer import FIRST, LAST, group_rows, pocket_rows
-from mem_agent.config import Config
-from mem_agent.custom_convert import custom_convert
 from mem_agent.tests.helpers.stages_here import without_ray
 
 OUTCOMES = [Outcome("update", (8.1, 7.9, 8.4), target=8), Outcome("memory", (1.6,), "times", 1.5, True, "3 MB"),
@@ -28,13 +24,6 @@ def test_the_table_has_target_median_spread_and_whether_it_is_met():
         ["all of it", "at most 1.05 times", "not measured", "", "no engine"],
         ["stage 1", "", "300.00 s", "", ""],
     ]
-
-
-def test_alternatives_take_turns_and_a_ratio_is_of_its_own_round(monkeypatch):
-    seconds, called = iter((8.0, 1.0, 9.0, 1.2)), []
-    monkeypatch.setattr(outcome, "seconds", lambda call, clock: (call(), next(seconds))[1])
-    assert cpu_ratios(lambda: called.append("A"), lambda: called.append("B"), 2) == pytest.approx((8.0, 7.5))
-    assert called == ["A", "B", "A", "B"]
 
 
 def test_a_run_prints_its_table_and_writes_what_was_measured(tmp_path, monkeypatch, capsys):
@@ -61,21 +50,6 @@ def test_a_benchmark_that_fails_is_a_line_that_says_so(monkeypatch):
 ])
 def test_ideal_prefill(requests, computed):
     assert ideal_prefill(requests, block=2) == computed
-
-
-def test_rows_of_the_trainer_are_groups_that_share_a_prompt():
-    rows = group_rows(8, 4096)
-    assert {len(row.tokens) for row in rows} == {112 + 640 + 128 + 20 + 128}
-    assert [len({tuple(row.tokens[a:b]) for row in rows}) for a, b in ((0, 752), (752, 880))] == [1, 8]
-    assert all(len(pocket_rows(rollout)) == 256 for rollout in (FIRST, LAST))
-
-
-def test_the_converters_trajectories_share_their_prompts():
-    given = converter.samples(17)
-    data = custom_convert(SimpleNamespace(mem_agent=Config()), given)
-    assert len(data["tokens"]) == 17 * 8 and {len(tokens) for tokens in data["tokens"]} == {6_000}
-    first, second = (given[i].train_metadata["turns"][0]["tokens"] for i in (0, 1))
-    assert all(a is b for a, b in zip(first[:5_000], second[:5_000], strict=True)) and first[5_000:] != second[5_000:]
 
 
 def test_the_converter_is_measured():

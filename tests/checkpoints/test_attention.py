@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mem_agent.checkpoints.attention import attention_calls, tree_attention, tree_seq_params, visible
+from mem_agent.checkpoints.attention import tree_attention, tree_seq_params, visible
 
 torch.set_num_threads(1)
 
@@ -51,13 +51,3 @@ def test_output_and_gradients_are_those_of_the_definition(forest, dense):
     (expected * weights).sum().backward()
     for a, b in zip(inputs, expected_inputs, strict=True):
         torch.testing.assert_close(a.grad, b.grad, atol=5e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize(("end", "expected"), [
-    ([1900] * 1000 + [1600] * 600 + [1900] * 300, [(1000, ()), (600, (0,)), (300, (0,))]),
-    ([1200] * 1000 + [1100] * 100 + [1200] * 100, [(1000, ()), (200, (0,))]),
-    ([200] * 100 + [150] * 50 + [200] * 50, [(200, ())]),
-])
-def test_long_runs_are_called_alone_and_small_subtrees_together(end, expected):
-    calls = attention_calls(end, torch.device("cpu"))
-    assert [(call.tokens, call.ancestors) for call in calls] == expected

@@ -77,6 +77,19 @@ def test_one_checkpoint_several_or_their_mean(run, tmp_path, capsys, monkeypatch
     assert convert.main([*arguments[:4], "--iteration", "4"]) == 1 and "iter_0000003" in capsys.readouterr().err
 
 
+def test_a_torn_checkpoint_does_not_lose_the_others_and_what_is_converted_is_kept(run, tmp_path, capsys):
+    model, save_path, _ = run
+    folder = shutil.copytree(save_path, tmp_path / "run")
+    shutil.copytree(folder / "iter_0000001", folder / "iter_0000004")
+    (folder / "iter_0000004" / ".metadata").write_bytes(b"")
+    arguments, made = ["--input", str(folder), "--hf", str(model)], folder / "hf" / "iter_0000001"
+    assert convert.main([*arguments, "--iteration", "1"]) == 0
+    written = (made / "model.safetensors").stat().st_mtime_ns
+    capsys.readouterr()
+    assert convert.main([*arguments, "--all"]) == 1 and "iter_0000004" in capsys.readouterr().err
+    assert (made / "model.safetensors").stat().st_mtime_ns == written and made.with_name("iter_0000003").is_dir()
+
+
 @pytest.mark.parametrize("other,name", [({"layers": 3}, "decoder.layers.2"), ({"tied": False}, "output_layer")])
 def test_a_checkpoint_of_another_model_is_one_line_and_nothing_is_written(run, tmp_path, capsys, other, name):
     model = make_tiny_model(tmp_path / "other", **{"tied": True} | other)

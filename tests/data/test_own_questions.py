@@ -57,15 +57,6 @@ def test_train_data_of_the_folder_evaluates_on_its_files(table, tmp_path):
     assert Config.from_env({"TRAIN_DATA": str(output), "DATA_ROOT": ""}).data_root == "", "no evaluation"
 
 
-def test_the_same_command_keeps_the_files_and_other_options_are_refused(table, tmp_path, capsys):
-    command = ["--input", str(table), "--output", str(tmp_path / "mine"), "--held-out", "0.25"]
-    assert main(command) == 0
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "mine").glob("*.json*")}
-    assert main(command) == 0 and main([*command, "--seed", "7"]) == 2
-    assert "seed" in capsys.readouterr().err
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "mine").glob("*.json*")} == before
-
-
 @pytest.mark.parametrize(("held_out", "sizes"), [(2, (2, 2)), (0.5, (2, 2)), (1, (3, 1)), (0, (4, 0))])
 def test_questions_that_share_a_document_or_their_text_stay_together(held_out, sizes):
     rows = [("Who?", "Ann is."), ("When?", "Ann is."), ("Where?", "Bob is."), ("Why?", "Eve is.")]

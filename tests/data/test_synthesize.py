@@ -9,6 +9,7 @@ from mem_agent.data.eval_files import Corpus, locked_manifest, sha256_of
 from mem_agent.data.questions import PoolQuestion
 from mem_agent.data.rows import DataError
 from mem_agent.data.synthesize import haystack, lengths_of, main, parse_curriculum
+from mem_agent.evaluation.questions import load_questions
 from mem_agent.tests.helpers.raw_hotpotqa import raw_rows, split_documents
 
 
@@ -86,9 +87,10 @@ def test_index_only_entries_give_the_same_documents(raw, tmp_path, monkeypatch):
     assert write(tmp_path / "full", "--lengths", "50") == 0
     monkeypatch.setattr(eval_files, "INDEX_ONLY_ABOVE", 49)
     assert write(tmp_path / "index", "--lengths", "50") == 0
+    assert all("context" not in one and len(one["documents"]) == 50 for one in entries(tmp_path / "index", 50))
+    full, index = ([one.context for one in load_questions(tmp_path / name, "50")] for name in ("full", "index"))
+    assert full == index
     corpus = Corpus(tmp_path / "index", "eval_50.json")
-    for full, index in zip(entries(tmp_path / "full", 50), entries(tmp_path / "index", 50), strict=True):
-        assert "context" not in index and len(index["documents"]) == 50 and corpus.context(index) == full["context"]
     corpus.path.write_bytes(corpus.path.read_bytes().replace(b"Title 1\\", b"Title 9\\"))
     with pytest.raises(DataError, match="corpus"):
         Corpus(tmp_path / "index", "eval_50.json")

@@ -6,22 +6,15 @@ import pytest
 
 from mem_agent.evaluation import closed_book
 from mem_agent.evaluation.closed_book import Asked, judge, main
-from mem_agent.tests.helpers.fake_chat import FakeChat, Raw, chat_server
+from mem_agent.tests.helpers.fake_router import chat_model, running_beside
 
 
-class KnowsEveryThird:
-    """Answers question n rightly where 3 divides n, with HTTP 400 after ``breaks_after`` questions."""
-
-    breaks_after = 10**9
-
-    def __call__(self, body, asked):
-        if asked >= self.breaks_after:
-            return 400
-        number = int(body["messages"][0]["content"].split("?")[0].split()[1])
-        reply = f"\\boxed{{{'Nobody' if number % 3 else 'Answer'} {number}}}"
-        choices = [{"index": i, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
-                   for i in range(body["n"])]
-        return Raw(json.dumps({"choices": choices}).encode())
+def knows_every_third(body):
+    """Answers question n rightly where 3 divides n."""
+    number = int(body["messages"][0]["content"].split("?")[0].split()[1])
+    reply = f"\\boxed{{{'Nobody' if number % 3 else 'Answer'} {number}}}"
+    return {"choices": [{"index": i, "finish_reason": "stop", "message": {"role": "assistant", "content": reply}}
+                        for i in range(body["n"])]}
 
 
 def test_every_question_is_asked_once_and_judged_and_a_broken_run_is_continued(tmp_path, capsys, monkeypatch):
@@ -30,24 +23,24 @@ def test_every_question_is_asked_once_and_judged_and_a_broken_run_is_continued(t
     raw.write_text("".join(json.dumps({
         "id": f"q{n}", "question": f"Who {n}?", "answer": f"Answer {n}", "context": [["T", ["text"]]]}) + "\n"
         for n in range(20)))
-    with chat_server(FakeChat(KnowsEveryThird(), models=("m",))) as server:
+    with running_beside(chat_model(models=({"id": "m"},))) as server:
         def ask(*flags):
             return main(["--raw", str(raw), "--output", str(output), "--url", server.url, "--model", "m", *flags])
 
-        server.answer.breaks_after = 8
+        server.default = lambda body: 400 if len(server.requests) > 8 else knows_every_third(body)
         assert ask() == 1
         error = capsys.readouterr().err.splitlines()
         assert "error: " in error[-1] and "400" in error[-1] and not (output / "verdict.json").exists()
         with (output / "replies.jsonl").open("ab") as rows:
             rows.write(b'{"id": "q19", "repl')
-        server.answer.breaks_after, asked = 10**9, len(server.bodies)
-        assert ask() == ask() == 0 and len(server.bodies) == asked + 12
+        server.default, asked = knows_every_third, len(server.requests)
+        assert ask() == ask() == 0 and len(server.requests) == asked + 12
         told = capsys.readouterr().out
         assert "12 of 20 questions to ask, 8 already" in told and "7 of 20 questions need no document" in told
         verdict = json.loads((output / "verdict.json").read_text())
         assert verdict["dropped"] == [f"q{n}" for n in range(0, 20, 3)] and verdict["run"]["samples"] == 4
-        assert {(body["n"], body["temperature"], body["max_tokens"]) for body in server.bodies} == {(4, 1.0, 512)}
-        assert len({body["seed"] for body in server.bodies}) == 20
+        assert {(body["n"], body["temperature"], body["max_tokens"]) for body in server.requests} == {(4, 1.0, 512)}
+        assert len({body["seed"] for body in server.requests}) == 20
         assert ask("--samples", "5") == 1 and "holds replies of another samples" in capsys.readouterr().err
 
 

@@ -14,8 +14,7 @@ from mem_agent.evaluation.endpoint import Frame, connect
 from mem_agent.evaluation.results import EvalError, read_rows, read_run
 from mem_agent.rollout_client import NEUTRAL
 from mem_agent.tests.helpers.evaluations import CONFIG, RED, counted, encode, evaluate, write_data
-from mem_agent.tests.helpers.fake_chat import Raw
-from mem_agent.tests.helpers.fake_router import FakeRouter, chat_message, completion, running_beside
+from mem_agent.tests.helpers.fake_router import FakeRouter, Raw, chat_message, completion, running_beside
 
 GENERATE, COMPLETIONS, CHAT = "/inference/v1/generate", "/v1/completions", "/v1/chat/completions"
 BOXED = "it is \\boxed{red}"

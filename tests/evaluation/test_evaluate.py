@@ -1,12 +1,7 @@
 """Files of questions, of which bad ones are named; the evaluation loop: one row per question, failures count, resume
 does only what is missing, others are refused."""
 
-import hashlib
 import json
-import os
-import subprocess
-import sys
-import time
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from unittest.mock import AsyncMock
@@ -20,7 +15,6 @@ from mem_agent.evaluation.summary import failures, tables
 from mem_agent.hooks.traces import Trace, read_traces, trace_files
 from mem_agent.tests.helpers.evaluations import RED, counted, encode, evaluate, turns_asked, write_data
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
-from mem_agent.tests.helpers.patience import HANGS_AFTER_S
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 # --- files of questions ---------------------------------------------------------------------------------------------
@@ -56,16 +50,6 @@ def test_what_an_entry_may_leave_out_and_what_a_conversation_has(tmp_path):
         "reply_prefix": "So: "}])
     assert asked.prompt == [system, {"role": "user", "content": "Reach 3."}, {"role": "assistant", "content": "So: "}]
     assert asked.metadata == {"numbers": [1, 2], "target": 3, "ground_truth": ["1+2"], "task": "countdown"}
-
-
-def test_documents_by_number_come_from_the_corpus(tmp_path):
-    lines = b'"Ann\\nAnn is."\n"Bob\\nBob is."\n'
-    (tmp_path / "corpus.jsonl").write_bytes(lines)
-    made_with = {"source": {}, "sha256": "", "bytes": 0, "corpus": {"sha256": hashlib.sha256(lines).hexdigest()}}
-    (tmp_path / "manifest.json").write_text(json.dumps({"files": {"eval_50.json": made_with}}))
-    questions_of(tmp_path, [WHOLE | {"context": "", "documents": [1, 0]}])
-    assert [entry.context for entry in load_questions(tmp_path, "50")] == [
-        "Document 1:\nBob\nBob is.\n\nDocument 2:\nAnn\nAnn is."]
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------
@@ -220,21 +204,3 @@ def test_engines_are_started_only_for_what_is_missing_and_wrong_use_is_one_line(
     assert ev.main(["--table", str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"error: {tmp_path}: no results; give the folder of an evaluation\n"
     assert ev.main([*command, "--length", "77"]) == 1 and "eval_77.json" in capsys.readouterr().err
-
-
-def test_a_run_killed_at_any_moment_goes_on_with_what_is_missing(tmp_path, model):
-    """SIGKILL after the second answer of three."""
-    write_data(tmp_path)
-    output, router = tmp_path / "out", FakeRouter(script=[RED] * 5, default="hang")
-    command = [sys.executable, "-m", "mem_agent.eval_ruler_hqa", "--data-root", str(tmp_path), "--length", "50",
-               "--model", str(model), "--output", str(output)]
-    with running_beside(router):
-        env = os.environ | SETTINGS | {"BASE_URL": f"http://127.0.0.1:{router.port}"}
-        child, deadline = subprocess.Popen(command, env=env), time.monotonic() + HANGS_AFTER_S
-        while len(read_rows(output, "50")) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        child.kill()
-        child.wait()
-        router.script, router.default, before = [], RED, len(router.requests)
-        assert subprocess.run(command, env=env, check=False).returncode == 0
-        assert len(read_rows(output, "50")) == 3 and len(router.requests) - before == 3  # a probe and two turns

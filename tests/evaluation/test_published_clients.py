@@ -13,10 +13,10 @@ import random
 import re
 
 import pytest
-import yaml
 from transformers import AutoTokenizer
 
 from mem_agent import eval_ruler_hqa as ev
+from mem_agent.agents.published import main as write_templates
 from mem_agent.config import Config
 from mem_agent.evaluation.results import read_rows
 from mem_agent.tests.helpers import published
@@ -77,7 +77,7 @@ def by_question(router, asked):
     return found
 
 
-def run_both(root, name, agent, tmp_path, **settings):
+def run_both(root, name, wording, agent, tmp_path, **settings):
     """Messages of both clients by question, and the published replies."""
     model = make_model(tmp_path / "model", positions=100_000)
     texts = list(questions(40))
@@ -92,11 +92,12 @@ def run_both(root, name, agent, tmp_path, **settings):
 
         replies = asyncio.run(ask_all())
     assert all(replies), "a published client gave up"
-    (tmp_path / "prompts.yaml").write_text(yaml.safe_dump(published.templates(module, agent), allow_unicode=True))
+    prompts = str(tmp_path / "prompts.yaml")
+    assert write_templates(["--checkout", str(root), "--of", wording, "--output", prompts]) == 0
     (tmp_path / "eval_1.json").write_text(json.dumps(items))
     with running_beside(FakeRouter(default=reply_to, models=({"id": "served"},))) as ours:
         common = {
-            "agent": agent, "mem_prompts": str(tmp_path / "prompts.yaml"), "mem_layout": "memory_first",
+            "agent": agent, "mem_prompts": prompts, "mem_layout": "memory_first",
             "mem_chunk_tokens": CHUNK, "mem_max_memory": REPLY, "mem_max_final": REPLY, "eval_api": "chat",
             "base_url": f"http://127.0.0.1:{ours.port}", "mem_concurrency": 4, "length": "1",
             "data_root": str(tmp_path),
@@ -118,16 +119,16 @@ def shown(turns):
 RELEASED = "carry=reply recall=tfidf_tokens recall_order=add_first"
 
 
-@pytest.mark.parametrize("root,name,agent,agent_args,task_args", [
-    (MEMAGENT, "recurrent", "memagent", "carry=reply", "answer=the_answer_is"),
-    (MEMAGENT, "recurrent_boxed", "memagent", "carry=reply", "answer=boxed"),
-    (REMEMR1, "rememr1", "rememr1", RELEASED, "answer=boxed"),
+@pytest.mark.parametrize("root,name,wording,agent,agent_args,task_args", [
+    (MEMAGENT, "recurrent", "memagent-eval", "memagent", "carry=reply", "answer=the_answer_is"),
+    (MEMAGENT, "recurrent_boxed", "memagent-boxed", "memagent", "carry=reply", "answer=boxed"),
+    (REMEMR1, "rememr1", "rememr1-eval", "rememr1", RELEASED, "answer=boxed"),
 ])
-def test_messages_and_scores_are_the_published_ones(root, name, agent, agent_args, task_args, tmp_path):
+def test_messages_and_scores_are_the_published_ones(root, name, wording, agent, agent_args, task_args, tmp_path):
     """All scores to two decimals, which the published script rounds each answer's to (``ruler_hqa.calc_metrics``)."""
     folder = published.checkout(root)
     settings = {"agent_args": agent_args, "task_args": task_args}
-    theirs, ours, replies = run_both(folder, name, agent, tmp_path, **settings)
+    theirs, ours, replies = run_both(folder, name, wording, agent, tmp_path, **settings)
     assert sum(map(len, theirs.values())) > 200 and ours == {asked: shown(turns) for asked, turns in theirs.items()}
     utils = published.load(folder / "taskutils" / "memory_eval", "utils")
     extract = utils.extract_answer if name == "recurrent" else utils.extract_boxed_answer

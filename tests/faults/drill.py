@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,12 +116,11 @@ class Scene:
 
 
 @contextlib.contextmanager
-def scene(disks: Mapping[str, str] = DISKS) -> Iterator[Scene]:
-    """``disks``: name -> size, where disks can be mounted."""
+def scene() -> Iterator[Scene]:
     folder = Path(tempfile.mkdtemp(prefix="drill-", dir="/var/tmp"))  # short: a socket's path has at most 107 letters
-    for name in disks:
+    for name in DISKS:
         (folder / name).mkdir(exist_ok=True)
-    found = Scene(folder, _holder(folder, disks) if can_mount() else None)
+    found = Scene(folder, _holder(folder) if can_mount() else None)
     try:
         yield found
     finally:
@@ -135,9 +134,9 @@ def scene(disks: Mapping[str, str] = DISKS) -> Iterator[Scene]:
         shutil.rmtree(folder)
 
 
-def _holder(folder: Path, disks: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _holder(folder: Path) -> subprocess.Popen[bytes]:
     """A process in a mount namespace with small disks; they end with it."""
-    mounts = "; ".join(f"mount -t tmpfs -o size={size} tmpfs '{folder / disk}'" for disk, size in disks.items())
+    mounts = "; ".join(f"mount -t tmpfs -o size={size} tmpfs '{folder / disk}'" for disk, size in DISKS.items())
     command = ["unshare", "--mount", "sh", "-ec", f"{mounts}; echo ready; exec cat"]
     holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout is not None
@@ -194,10 +193,7 @@ class Attempt(NamedTuple):
     """How many were announced."""
 
 
-def drill(
-    scene: Scene, env: Mapping[str, str], strikes: Sequence[Strike], command: Sequence[str] = (*OBSERVED, "train"),
-    watch: Callable[[Announcement], None] = lambda told: None,
-) -> list[Attempt]:
+def drill(scene: Scene, env: Mapping[str, str], strikes: Sequence[Strike]) -> list[Attempt]:
     """Start the command, and start it again, until it has ended well, under ``strikes`` in their order.
 
     Raises:
@@ -207,7 +203,7 @@ def drill(
     waiting = list(strikes)
     with contextlib.closing(Hub(scene.folder / "hub")) as hub:
         while not attempts or attempts[-1].code:
-            attempts.append(_attempt(scene, hub, env, waiting, command, watch))
+            attempts.append(_attempt(scene, hub, env, waiting, [*OBSERVED, "train"]))
             struck = attempts[-1].strikes
             _check_end(scene, attempts[-1], struck[-1].fault if struck else None)
             if struck:
@@ -218,7 +214,6 @@ def drill(
 
 def _attempt(
     scene: Scene, hub: Hub, env: Mapping[str, str], waiting: list[Strike], command: Sequence[str],
-    watch: Callable[[Announcement], None] = lambda told: None,
 ) -> Attempt:
     """Run the command once; strikes are taken off ``waiting``."""
     path, strikes, moments = scene.folder / "said.txt", [], 0
@@ -229,7 +224,6 @@ def _attempt(
         while met := hub.next(process.pid, HANGS_AFTER_S):
             told, line = met
             moments += 1
-            watch(told)
             ending = any(strike.fault.code for strike in strikes)  # of two, only one is what the run ended of
             if waiting and not ending and waiting[0].is_due(told):
                 strikes.append(waiting.pop(0))

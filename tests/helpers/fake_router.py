@@ -11,14 +11,19 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from anyio.from_thread import start_blocking_portal
 
-from mem_agent.tests.helpers.fake_chat import Raw
+
+class Raw(NamedTuple):
+    """An answer as it is."""
+
+    body: bytes
+    status: int = 200
 
 
 @dataclass
@@ -33,6 +38,8 @@ class FakeRouter:
     script: list[Any] = field(default_factory=list)
     default: Any = None
     delay: float = 0.0
+    together: int = 0
+    """So many requests have to be there before the first is answered."""
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[Any] = field(default_factory=list)
     port: int = 0
@@ -52,7 +59,8 @@ class FakeRouter:
     _going_on: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self._going_on.set()
+        if not self.together:
+            self._going_on.set()
 
     @property
     def url(self) -> str:
@@ -76,10 +84,12 @@ class FakeRouter:
         if request.path in self.missing:
             return web.json_response({"detail": "Not Found"}, status=404)
         if self.key and given != f"Bearer {self.key}":
-            return web.json_response({"error": f"wrong key {given}"}, status=401)
+            return web.json_response({"error": {"message": f"wrong key {given}"}}, status=401)
         body, number = await request.json(), len(self.requests)
         self.requests.append(body)
         self.headers.append(request.headers)
+        if len(self.requests) == self.together:
+            self._going_on.set()
         await self._going_on.wait()
         step = "abort"
         if not await self._cut(self.delay):
@@ -96,7 +106,7 @@ class FakeRouter:
             repeated = f" for {given}" * bool(self.key)
             return web.json_response({"error": {"message": f"status {step}{repeated}"}}, status=step)
         if isinstance(step, Raw):
-            return web.Response(body=step.body, status=step.status, headers=step.headers)
+            return web.Response(body=step.body, status=step.status, content_type="application/json")
         if self.streams and body.get("stream"):
             return await self._streamed(request, step)
         return web.json_response(step if isinstance(step, dict) else ANSWERS[request.path](step))
@@ -192,6 +202,11 @@ ANSWERS = {
     "/v1/completions": completion,
     "/v1/chat/completions": chat_message,
 }
+
+
+def chat_model(default: Any = "yes", models: Any = ({"id": "served"},), **more: Any) -> FakeRouter:
+    """A chat server whose model, ``served``, does not say how long its context is."""
+    return FakeRouter(default=default, models=models, **more)
 
 
 @asynccontextmanager

@@ -55,10 +55,6 @@ class Outcome:
     """After each rollout, by their Hugging Face names."""
 
 
-def checkout(host: Host) -> Path:
-    return host.checkout()
-
-
 def megatron(host: Host) -> Path:
     return named("MEGATRON_ROOT", "Megatron-LM with docker/patch/latest/megatron.patch of the host")
 
@@ -92,7 +88,7 @@ def run(host: Host, jobs: Sequence[Job], folder: Path) -> dict[str, Outcome]:
         Path(job.out).mkdir(parents=True, exist_ok=True)
     listed = folder / f"{host.name}_jobs.json"
     listed.write_text(json.dumps([asdict(job) for job in jobs]))
-    roots = [STUBS, megatron(host), checkout(host), importable(folder)]
+    roots = [STUBS, megatron(host), host.checkout(), importable(folder)]
     environment = inherited() | cpu_variables(os.environ)
     environment |= {"PYTHONPATH": os.pathsep.join(map(str, roots)), "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
     command = [rehearsal_python(), "-Wignore", "-m", "mem_agent.tests.inside_host.actor_steps", str(listed)]

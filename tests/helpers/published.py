@@ -22,7 +22,8 @@ from typing import Any
 from unittest.mock import MagicMock, patch
 
 import numpy as np
-import pytest
+
+from mem_agent.tests.helpers.host_checkout import named
 
 MEMAGENT, REMEMR1 = "MEMAGENT_ROOT", "REMEMR1_ROOT"
 CHUNK, REPLY = 60, 200
@@ -30,12 +31,8 @@ CHUNK, REPLY = 60, 200
 
 
 def checkout(name: str) -> Path:
-    """Skips the test where the environment variable ``name`` names no folder."""
-    folder = os.environ.get(name, "")
-    if not folder:
-        pytest.skip(f"{name} names no checkout of the published code")
-    assert Path(folder).is_dir(), f"{name}={folder!r}: no such folder"
-    return Path(folder)
+    """Skips the test where the environment variable ``name`` names none."""
+    return named(name, "checkout of the published code")
 
 
 class _Nothing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -110,13 +107,3 @@ def settle_ties(module: Any) -> Any:
         names = retriever.retrieve.__globals__
         names["np"] = SimpleNamespace(argsort=lambda values: np.argsort(values, kind="stable"))
     return module
-
-
-def templates(module: Any, agent: str) -> dict[str, str]:
-    """The client's wording as a file of MEM_PROMPTS has it."""
-    slots = {"prompt": "{problem}", "chunk": "{section}", "memory": "{memory}", "recalled_memory": "{recalled}"}
-    final = module.TEMPLATE_FINAL_BOXED if hasattr(module, "TEMPLATE_FINAL_BOXED") else module.TEMPLATE_FINAL
-    names = ("revisit", "revisit_final") if agent == "rememr1" else ("memory", "final")
-    texts = dict(zip(names, (module.TEMPLATE.format(**slots), final.format(**slots)), strict=True))
-    markers = {"empty_memory": module.NO_MEMORY, "no_recall": getattr(module, "NO_RECALLED_MEMORY", "")}
-    return texts | {name: text for name, text in markers.items() if text}

@@ -14,10 +14,10 @@ SETTINGS = {"MEM_CHUNK_TOKENS": 4, "MEM_MAX_MEMORY": 8, "MEM_MAX_FINAL": 16}
 
 
 @pytest.fixture
-def run(checkpoint):
+def run(model_folder):
     def generated(router, *samples, settings=(), evaluation=False, dialect="vllm", **host_args):
         """The samples, read all at once."""
-        args = SimpleNamespace(hf_checkpoint=checkpoint, mem_agent=SETTINGS | dict(settings))
+        args = SimpleNamespace(hf_checkpoint=str(model_folder), mem_agent=SETTINGS | dict(settings))
         vars(args).update(host_args)
 
         async def main():

@@ -11,7 +11,7 @@ from mem_agent.hooks import rewards
 from mem_agent.hooks.host import HostArgs
 from mem_agent.hooks.metrics import rollout_metrics
 from mem_agent.hooks.sample import Record
-from mem_agent.tests.helpers.fake_chat import FakeChat, chat_server
+from mem_agent.tests.helpers.fake_router import chat_model, running_beside
 from mem_agent.tests.helpers.ranked_rows import naming, ranked, stored_rows
 
 KNOWN = re.compile(r"I live in (\w+)\.")
@@ -22,7 +22,7 @@ def asked(body):
     return body["messages"][-1]["content"]
 
 
-def reader(body, number):
+def reader(body):
     """The answer where the prompt shows it; nothing otherwise."""
     found = KNOWN.search(asked(body))
     return f"Let me see. <answer>{found[1] if found else 'unknown'}</answer>"
@@ -31,7 +31,7 @@ def reader(body, number):
 @pytest.fixture
 def chat():
     rewards.RUNS.clear()
-    with chat_server(FakeChat(reader)) as server:
+    with running_beside(chat_model(reader)) as server:
         yield server
 
 
@@ -68,7 +68,7 @@ def test_a_ranking_is_worth_what_the_place_of_the_gold_session_gives(run, row):
 
 def test_a_failed_call_is_a_missing_value_and_its_key_is_in_no_record(run, row, chat, monkeypatch, caplog):
     monkeypatch.setenv("ANSWER_KEY", "secret-key-12345")
-    chat.key, chat.answer = "secret-key-12345", lambda body, number: 400 if KNOWN.search(asked(body)) else "x"
+    chat.key, chat.default = "secret-key-12345", lambda body: 400 if KNOWN.search(asked(body)) else "x"
     samples, args = [*(ranked(row, naming(3, place=p), p, 0) for p in (1, 2)), ranked(row, "no", 3, 0)], run()
     assert score(args, samples) == [0.0, 0.0, -2.0]
     assert [sample.status.value for sample in samples] == ["failed", "failed", "completed"]
@@ -88,7 +88,7 @@ def test_the_warm_up_asks_nobody_and_ends_by_the_rollouts(run, row, chat):
         return dict(Record.of(sample).reward_parts)
 
     ndcg = 0.6309
-    assert [parts(0), parts(1)] == [{"ranking": pytest.approx(2 * ndcg, abs=1e-4)}] * 2 and chat.bodies == []
+    assert [parts(0), parts(1)] == [{"ranking": pytest.approx(2 * ndcg, abs=1e-4)}] * 2 and chat.requests == []
     assert [parts(2), parts(3), parts(4)] == [pytest.approx(one, abs=1e-4) for one in (
         {"answer_utility": ndcg, "ranking": 2 * ndcg}, {"answer_utility": ndcg, "ranking": ndcg},
         {"answer_utility": ndcg})]

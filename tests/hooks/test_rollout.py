@@ -12,6 +12,7 @@ from mem_agent import rollout
 from mem_agent.config import ConfigError
 from mem_agent.custom_convert import custom_convert
 from mem_agent.data.document_store import DocumentWriter
+from mem_agent.hooks.metrics import rollout_metrics
 from mem_agent.hooks.reader import messages_before, question_of, row_of
 from mem_agent.hooks.sample import AllFailed, Record, Sample
 from mem_agent.rollout_client import Dialect
@@ -175,6 +176,35 @@ def test_a_right_answer_pays_for_its_rounds_in_training_alone(run):
     assert rewarded(finished(True), **gated) == 1.0
     done.response = "\\boxed{blue}"
     assert rewarded(done, **gated) == 0.0
+
+
+def test_what_turns_of_rememr1_earn_from_the_loop_to_training_rows(run):
+    """Two siblings by hand: outcome 1 and 0, alpha 0.8."""
+    settings = {"AGENT": "rememr1", "MEM_MAX_MEMORY": 200, "MEM_MAX_FINAL": 64}
+    data = {"context": "QWZRXYUJ", "ground_truth": ["red key"]}
+
+    def reply(update, recall=""):
+        return f"<thinking>so</thinking>\n<update>{update}</update>" + f"\n<recall>{recall}</recall>" * bool(recall)
+
+    def reading(index, *replies):
+        return run(FakeRouter(list(map(encode, replies))), sample(index=index, metadata=data), settings=settings)
+
+    good = reading(0, reply("it is red"), reply("it is gone", "red"), "so \\boxed{red key}")
+    poor = reading(1, "nothing", reply("red"), "\\boxed{x}")
+    assert [turn["state_rewards"] for turn in good.train_metadata["turns"]] == [
+        {"format": 1.0, "gain": 1 / 2, "recall": 0.0},  # red of red, key
+        # The memory loses red; the query finds it, but the prompt still showed it.
+        {"format": 1.0, "gain": -1 / 2, "recall": 0.0},
+        {"format": 1.0},
+    ]
+    good.reward, poor.reward = 1.0, 0.0
+    metrics = rollout_metrics([good])
+    assert (metrics["updates"], metrics["recall_hits"], metrics["state_reward/gain"]) == (2, 1, 0.0)
+    data = custom_convert(SimpleNamespace(mem_agent={"AGENT": "rememr1"}), [good, poor])
+    # state rewards, good: 1 + 1/2, 1 - 1/2, 1; poor: 0 + 0, 1 + 1/2, 1; halves of their differences: 3/4, -1/2, 0
+    assert data["rewards"] == pytest.approx([
+        0.8 * 0.5 + 0.2 * 3 / 4, 0.8 * 0.5 - 0.2 / 2, 0.8 * 0.5, -0.8 * 0.5 - 0.2 * 3 / 4, -0.8 * 0.5 + 0.2 / 2,
+        -0.8 * 0.5])
 
 
 FAILED, RIGHT, WRONG = (("failed", 0.0), ("completed", 1.0), ("completed", 0.0))

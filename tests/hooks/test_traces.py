@@ -58,9 +58,9 @@ def kept(run):
     return {int(path.stem.removeprefix("rollout_")): list(dict.fromkeys(found)) for path, found in files.items()}
 
 
-def test_a_rollout_is_kept_with_what_was_trained_and_later_thinned(run, checkpoint, tmp_path, caplog):
+def test_a_rollout_is_kept_with_what_was_trained_and_later_thinned(run, model_folder, tmp_path, caplog):
     """Three groups, the first of each of their two trajectories right."""
-    args = SimpleNamespace(mem_agent=SETTINGS | {"AGENT_ARGS": "turn_cost=0.5"}, hf_checkpoint=checkpoint,
+    args = SimpleNamespace(mem_agent=SETTINGS | {"AGENT_ARGS": "turn_cost=0.5"}, hf_checkpoint=str(model_folder),
                            save=str(tmp_path))
     samples = []
     for number in range(6):

@@ -4,7 +4,7 @@ import pytest
 
 from mem_agent.serving import fleet
 from mem_agent.tests.helpers.evaluations import make_model
-from mem_agent.tests.helpers.fake_chat import FakeChat, chat_server
+from mem_agent.tests.helpers.fake_router import chat_model, running_beside
 from mem_agent.tests.helpers.stage_rows import embedded_row, history_question, write_rows
 from mem_agent.tests.helpers.stages_here import without_ray
 
@@ -38,5 +38,5 @@ def engines(monkeypatch):
             begun.append("stopped")
 
     monkeypatch.setattr(fleet, "Fleet", Stub)
-    with chat_server(FakeChat(models=("policy",))) as chat:
+    with running_beside(chat_model(models=({"id": "policy"},))) as chat:
         yield begun, chat

@@ -16,7 +16,7 @@ import pytest
 from mem_agent.memsifter.embed import VectorStore
 from mem_agent.rewards.intrinsic.encoder import HashingEncoder
 from mem_agent.rewards.sessions import row_of
-from mem_agent.tests.helpers.fake_chat import HANG, FakeChat, chat_server
+from mem_agent.tests.helpers.fake_router import chat_model, running_beside
 from mem_agent.tests.helpers.local_ray import needs_local_ray
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S, wait_for
 from mem_agent.tests.helpers.stage_rows import history_question, read_rows, write_rows
@@ -47,13 +47,13 @@ def test_killed_stages_ask_for_the_rest(folder, monkeypatch):
     texts = ROWS + len(questions[0].sessions)
     asked, killed = {"rank": Counter(), "answer": Counter()}, set()
 
-    def reply(body, number):
+    def reply(body):
         text = body["messages"][0]["content"]
         stage = "rank" if "<ranking>" in text else "answer"
         asked[stage][NUMBER.search(text)[1]] += 1
         if stage in killed:
             return "<ranking>1</ranking>"
-        return "<ranking>0</ranking>" if asked[stage].total() <= ANSWERED else HANG
+        return "<ranking>0</ranking>" if asked[stage].total() <= ANSWERED else "hang"
 
     def kept():
         return len(VectorStore(folder / "store/toy", HashingEncoder()))
@@ -68,7 +68,7 @@ def test_killed_stages_ask_for_the_rest(folder, monkeypatch):
         finished = sum(path.read_bytes().count(b"\n") for path in parts)
         return finished >= ANSWERED and asked[stage].total() >= ANSWERED + IN_FLIGHT
 
-    with chat_server(FakeChat(reply)) as chat:
+    with running_beside(chat_model(reply)) as chat:
         for name, value in {"BASE_URL": chat.url, "MEM_CONCURRENCY": IN_FLIGHT}.items():
             monkeypatch.setenv(name, str(value))
         kill(start("embed"), lambda: kept() > 0)

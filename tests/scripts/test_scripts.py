@@ -12,14 +12,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
-from mem_agent.checkpoints import convert
-from mem_agent.checkpoints.hf_to_torch_dist import write_release
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.helpers.patience import HANGS_AFTER_S
-from mem_agent.tests.helpers.tiny_model import make_tiny_model
 
 ROOT = Path(__file__).parents[2]
 VARIABLES = ("AVERAGE", "OUTPUT", "FORCE", "HOST", "HOST_ROOT", "PYTHON", "HF_CKPT", "TRAIN_DATA", "SAVE_PATH",
@@ -97,36 +92,6 @@ def test_wrong_use_is_one_line_that_names_the_setting(name, env, named):
     errors = [line for line in done.stderr.splitlines() if not line.startswith("== ")]
     assert done.returncode != 0 and len(errors) == 1, done.stderr
     assert errors[0].startswith("error: ") and named in errors[0]
-
-
-# --- convert-to-hf.sh -----------------------------------------------------------------------------------------------
-
-
-def test_the_newest_is_converted_and_kept_and_a_torn_one_does_not_lose_the_others(tmp_path, capsys):
-    """Of three checkpoints the last is torn."""
-    model, made = tmp_path / "model", tmp_path / "hf" / "iter_0000030" / "model.safetensors"
-    make_tiny_model(model, tied=True)
-    write_release(model, tmp_path / "start")
-    for iteration in (20, 30, 100):
-        shutil.copytree(tmp_path / "start" / "release", tmp_path / f"iter_{iteration:07d}")
-    (tmp_path / "iter_0000100" / ".metadata").write_bytes(b"")
-    (tmp_path / "latest_checkpointed_iteration.txt").write_text("30\n")
-
-    def converted(*options):
-        """The exit code and the errors."""
-        capsys.readouterr()
-        code = convert.main(["--input", str(tmp_path), "--hf", str(model), *options])
-        return code, [line for line in capsys.readouterr().err.splitlines() if not line.startswith("== ")]
-
-    code, (error,) = converted("--iteration", "99")
-    assert code == 1 and "99" in error and not made.parents[1].exists()
-    assert converted()[0] == 0
-    written = made.stat().st_mtime_ns
-    code, errors = converted("--all")
-    assert code == 1 and all("iter_0000100" in line for line in errors) and made.stat().st_mtime_ns == written
-    assert converted("--average", "20", "30")[0] == 0
-    weights = [load_file(folder / "model.safetensors") for folder in (model, tmp_path / "hf" / "average_20_30")]
-    assert all(torch.equal(tensor, weights[1][name]) for name, tensor in weights[0].items())
 
 
 # --- run-eval.sh on a server: not with the recipe of this machine ---------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 import mem_agent
 from mem_agent.config import ConfigError
 from mem_agent.tests.helpers import verifiers_stub
-from mem_agent.tests.helpers.fake_chat import FakeChat, chat_server
+from mem_agent.tests.helpers.fake_router import chat_model, running_beside
 
 POCKET = Path(mem_agent.__file__).parent / "pocket"
 SETTINGS = f"MEM_PROMPTS='{POCKET}/start/mem_agent_prompts.yaml' MEM_CHUNK_TOKENS=32 MEM_MAX_MEMORY=8 MEM_MAX_FINAL=12"
@@ -59,7 +59,7 @@ def launched(task, url, settings=SETTINGS):
     return result, trace
 
 
-def remembers(body, number):
+def remembers(body):
     """Keeps the metal that the text or the memory names, and answers with it."""
     text = body["messages"][-1]["content"]
     found = re.search(r"metal (\w+)", text)
@@ -74,15 +74,15 @@ def test_a_task_is_a_row_without_its_document(rows):
 
 def test_every_turn_is_one_chat_request_with_the_key_that_was_given(rows):
     task = next(iter(taskset(rows).load()))
-    with chat_server(FakeChat(remembers, key="the-key")) as chat:
+    with running_beside(chat_model(remembers, key="the-key")) as chat:
         result, trace = launched(task, chat.url)
         chat.key = "another"
         refused, _ = launched(task, chat.url)
     assert (result.exit_code, result.stdout) == (0, "\\boxed{silver}")
     assert refused.exit_code == 1 and "HTTP 401" in refused.stderr and "the-key" not in refused.stderr
     assert trace.metrics["turns"] > 2
-    assert all(len(body["messages"]) == 1 and "temperature" not in body for body in chat.bodies)
-    first = chat.bodies[0]["messages"][0]["content"]
+    assert all(len(body["messages"]) == 1 and "temperature" not in body for body in chat.requests)
+    first = chat.requests[0]["messages"][0]["content"]
     assert "silver" in first and "saw" not in first
     assert asyncio.run(task.reward(trace)) == {"answer": 1.0}
     assert asyncio.run(task.measured(trace))["em"] == 1.0

@@ -6,14 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mem_agent.config import Config
 from mem_agent.hooks.traces import read_traces
 from mem_agent.system.errors import MemAgentError
-from mem_agent.tests.training.test_resume import exact
 from mem_agent.training import rollouts, train
 from mem_agent.training.log import read_metrics
 from mem_agent.training.rollouts import Rollouts
@@ -137,16 +134,3 @@ def test_a_few_steps_teach_the_replies(model, tmp_path, tokenizer, no_engines):
         ids = tokenizer.encode(f"{prompt}assistant\n", add_special_tokens=False, return_tensors="pt")
         said = plain.generate(ids, max_new_tokens=32, do_sample=False)[0, ids.shape[1] :]
         assert tokenizer.decode(said) == reply
-
-
-def test_a_resumed_run_is_the_unbroken_one_bit_for_bit(model, tmp_path, no_engines):
-    settings = {"save_interval": 2, "lr_warmup_steps": 5, "global_batch_size": 2}
-    unbroken = run_of(model, tmp_path / "unbroken", num_rollout=4, **settings)
-    whole = load_file(train.train(unbroken, convert=True) / "model.safetensors")
-    broken = unbroken.replace(save_path=str(tmp_path / "broken"), num_rollout=2)
-    train.train(broken)
-    resumed = load_file(train.train(broken.replace(num_rollout=4), convert=True) / "model.safetensors")
-    assert exact(broken.save_path) == exact(unbroken.save_path)
-    rates = [line["lr"] for line in exact(broken.save_path)]
-    assert rates == pytest.approx([3e-3 * x for x in (0.1, 0.5, 0.9, 1.0)])
-    assert all(torch.equal(tensor, whole[name]) for name, tensor in resumed.items())

@@ -58,6 +58,7 @@ SMALL, LARGE = 2_500_000, 135_000_000
 @pytest.mark.parametrize("parameters,cores,gib,rate,given,copies,dtype", [
     (SMALL, 64, 24, 5.0, {}, 1, "float32"), (LARGE, 16, 24, 5.0, {}, 2, "bfloat16"),
     (LARGE, 1, 24, 1.9, {}, 1, "float32"), (LARGE, 4, 24, 1.9, {"tp": 2}, 4, "float32"),
+    (SMALL, 64, 24, None, {}, 1, "float32"), (LARGE, 64, 24, None, {}, 1, "bfloat16"),  # on a GPU
     (LARGE, 2, 8, 1.9, {}, 1, "float32"),  # two copies of 3 GiB would not leave half of it
 ])
 def test_a_large_model_gets_a_second_copy_where_it_fits_and_bfloat16_where_that_is_twice_as_fast(
@@ -65,12 +66,12 @@ def test_a_large_model_gets_a_second_copy_where_it_fits_and_bfloat16_where_that_
 ):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=gib * 2**30))
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: rate is None)
     monkeypatch.setattr(precision, "product_rate", lambda dtype: rate if dtype == torch.bfloat16 else 1.0)
     for module in (precision, ranks):
         monkeypatch.setattr(module, "parameter_count", lambda config: parameters)
     settled = with_train_dtype(with_train_procs(Config(**given), POCKET), POCKET, "auto")
-    options = engine_options(settled, "cpu")
+    options = engine_options(settled, "cpu" if rate else "cuda")
     assert (settled.train_procs, settled.train_dtype) == (copies, dtype) == (copies, options[1])
     assert with_train_dtype(Config(), POCKET, "bfloat16").train_dtype == "bfloat16"  # a run that continues
 
