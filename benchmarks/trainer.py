@@ -31,7 +31,6 @@ import orjson
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from ..checkpoints.precision import FASTER_BY, product_rate
 from ..config import Config
 from ..system.cli import process_environment
 from ..training.rows import TrainRow, rows_from_train_data
@@ -44,12 +43,12 @@ FIRST, LAST = "first", "last"
 CHUNK, MEMORY, VOCABULARY = 640, 128, 4096
 
 
-def random_model(folder: Path | str, vocabulary: int, **shape: int) -> None:
-    """A Qwen3 of random weights, 27M of them unless told otherwise."""
+def random_model(folder: Path | str, vocabulary: int) -> None:
+    """A Qwen3 of 27M random weights."""
     torch.manual_seed(0)
-    shape = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4} | shape
     Qwen3ForCausalLM(Qwen3Config(
-        **shape, intermediate_size=1536, head_dim=64, vocab_size=vocabulary, tie_word_embeddings=True,
+        hidden_size=512, num_hidden_layers=8, num_attention_heads=8, num_key_value_heads=4, intermediate_size=1536,
+        head_dim=64, vocab_size=vocabulary, tie_word_embeddings=True,
         max_position_embeddings=8192, bos_token_id=None, eos_token_id=2, pad_token_id=0, dtype="float32",
     )).save_pretrained(folder)
 
@@ -73,22 +72,7 @@ def measure(quick: bool = False) -> list[Outcome]:
             update = partial(Trainer.train_step, rows=rows, old_log_probs=[row.log_probs for row in rows])
             lines += compared(f"update, 27M, G {siblings}, chunk {CHUNK}, memory {MEMORY}", config, rows, target,
                               1 if quick else rounds, update)
-        return [*lines, bfloat16(f"{model}/135M", 1 if quick else 3)]
-
-
-def bfloat16(model: str, rounds: int) -> Outcome:
-    """Two siblings of SmolLM2-135M's shape in bfloat16 and in float32, by the clock, on all cores."""
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
-    what, times = "update, 135M, bfloat16 against float32", product_rate(torch.bfloat16) / product_rate(torch.float32)
-    if times < FASTER_BY:
-        return Outcome(what, target=3.0, note=f"this processor multiplies bfloat16 at {times:.2f} of float32's rate")
-    random_model(model, 49152, hidden_size=576, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3)
-    rows, config = group_rows(2, 49152), Config(hf_ckpt=model, kl_coef=0.0, lr=0.0, max_tokens_per_gpu=8192)
-    update = partial(Trainer.train_step, rows=rows, old_log_probs=[row.log_probs for row in rows])
-    calls = [partial(update, Trainer(config.replace(train_dtype=name))) for name in ("float32", "bfloat16")]
-    for call in calls:  # what the first call sets up is not measured
-        call()
-    return Outcome(what, tuple(seconds(calls[0]) / seconds(calls[1]) for _ in range(rounds)), target=3.0)
+    return lines
 
 
 def compared(what: str, config: Config, rows: list[TrainRow], target: float | None, rounds: int,

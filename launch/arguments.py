@@ -21,15 +21,12 @@ _BUSY_ENGINE = 32
 """Trajectories that keep one engine busy."""
 
 
-def build_arguments(
-    config: Config, model: list[str], layout: Layout, settings: Path, sticky_router: bool
-) -> dict[str, list[str]]:
+def build_arguments(config: Config, model: list[str], layout: Layout, settings: Path) -> dict[str, list[str]]:
     """Flags by group, in order.
 
     Args:
         config: with absolute paths, HOST and ``engine_max_len`` settled.
         settings: the YAML that carries ``config`` to every worker.
-        sticky_router: the installed sglang-router can keep a routing key at one engine.
     """
     run, longest_reply = quote(config.save_path), max(config.mem_max_memory, config.mem_max_final)
     sampling = f"--rollout-num-gpus {layout.rollout_gpus} --rollout-num-gpus-per-engine {layout.engine_gpus}"
@@ -61,7 +58,7 @@ def build_arguments(
             --actor-num-nodes {layout.train_nodes} --actor-num-gpus-per-node {layout.train_per_node}
             {sampling if layout.rollout_gpus else ""}
             --num-gpus-per-node {layout.gpus_per_node} {"--colocate" if layout.colocate else ""}""",
-        "engine": "" if config.supervised else _engine(config, sticky_router),
+        "engine": "" if config.supervised else _engine(config),
         "asynchronous": _asynchronous(config, layout) if config.fully_async and layout.rollout_gpus else "",
         # Each file of EVAL_DATA is a set by its own name.
         "evaluation": f"""
@@ -144,7 +141,7 @@ def _grpo(config: Config) -> str:
     """
 
 
-def _engine(config: Config, sticky_router: bool) -> str:
+def _engine(config: Config) -> str:
     """Engines, and a router that keeps siblings at one engine, where they share the prefix cache.
 
     slime: ``manual`` keeps them by their ``X-SMG-Routing-Key``; ``min_load`` chooses that engine, by the requests in
@@ -156,9 +153,8 @@ def _engine(config: Config, sticky_router: bool) -> str:
     not a rollout.
     """
     if config.host == "slime":
-        router = "--router-policy manual --router-assignment-mode min_load" if sticky_router else ""
         return (f"--sglang-mem-fraction-static {ENGINE_MEMORY:g} --sglang-context-length {config.engine_max_len} "
-                f"{router}")
+                "--router-policy manual --router-assignment-mode min_load")
     return (f"--vllm-gpu-memory-utilization {ENGINE_MEMORY:g} --vllm-max-model-len {config.engine_max_len} "
             "--vllm-router-policy consistent_hash")
 

@@ -19,11 +19,16 @@ an engine needs one GPU.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from ..checkpoints.hf_model import parameter_count
 from ..config import Config, ConfigError
 from ..system.plugins import shell_words
-from .model_args import ModelSize
+
+Model = Mapping[str, Any]
+"""Its ``config.json``, as ``read_model_config`` gives it."""
 
 GIB = 2**30
 ENGINE_MEMORY = 0.7
@@ -73,7 +78,7 @@ def divide(config: Config) -> tuple[argparse.Namespace, list[str]]:
     return parser.parse_known_args(shell_words("HOST_ARGS", config.host_args))
 
 
-def derive_layout(model: ModelSize, per_node: int, memory: float, longest_row: int, config: Config) -> Layout:
+def derive_layout(model: Model, per_node: int, memory: float, longest_row: int, config: Config) -> Layout:
     """The layout of NUM_NODES machines with ``per_node`` GPUs of ``memory`` bytes, for rows of up to ``longest_row``
     tokens.
 
@@ -98,41 +103,43 @@ def derive_layout(model: ModelSize, per_node: int, memory: float, longest_row: i
 
 
 def _tp_and_tokens(
-    model: ModelSize, training: int, per_node: int, memory: float, longest_row: int, given: argparse.Namespace,
+    model: Model, training: int, per_node: int, memory: float, longest_row: int, given: argparse.Namespace,
     config: Config,
 ) -> tuple[int, int]:
     """(tensor parallel size, tokens per GPU): the smallest that hold the longest row, or what is given."""
     # Peak bytes, measured on the hosts' own loss functions (slime 624b824, vime 0747f8e, which clones).
     logit = (22 if config.host == "vime" else 12) + (4 if config.temperature != 1 else 0)
-    row = -(-longest_row // given.cp)
+    row, parameters = -(-longest_row // given.cp), parameter_count(model)
     for tp in [config.tp] if config.tp else _powers(per_node):
         if training % (tp * given.pp * given.cp) or not _splits_heads(model, tp):
             continue
         if config.tp and config.max_tokens_per_gpu:
             return tp, config.max_tokens_per_gpu  # the user knows better than the estimate
-        held = model.parameters * (6 / (tp * given.pp) + 12 / training)
-        saved = 2 * model.hidden * model.layers / (tp * given.pp)
-        tokens = int((0.85 * memory - held) / (logit * model.vocab / tp + saved + 68 * model.hidden / tp))
+        held = parameters * (6 / (tp * given.pp) + 12 / training)
+        hidden = model["hidden_size"]
+        saved = 2 * hidden * model["num_hidden_layers"] / (tp * given.pp)
+        tokens = int((0.85 * memory - held) / (logit * model["vocab_size"] / tp + saved + 68 * hidden / tp))
         if held <= 0.5 * memory and tokens >= row:
             return tp, config.max_tokens_per_gpu or min(tokens, _MOST_ROWS * row)
     raise ConfigError(
-        f"{model.parameters / 1e9:.1f}e9 parameters, {model.heads} heads and rows of {longest_row} tokens do not fit "
-        f"{training} training GPUs of {memory / GIB:.0f} GiB (TP={config.tp or 'any'}); lower MEM_CHUNK_TOKENS, use "
-        "more GPUs, give --context-parallel-size or --pipeline-model-parallel-size in HOST_ARGS, or overrule this "
-        "estimate with both TP and MAX_TOKENS_PER_GPU")
+        f"{parameters / 1e9:.1f}e9 parameters, {model['num_attention_heads']} heads and rows of {longest_row} tokens "
+        f"do not fit {training} training GPUs of {memory / GIB:.0f} GiB (TP={config.tp or 'any'}); lower "
+        "MEM_CHUNK_TOKENS, use more GPUs, give --context-parallel-size or --pipeline-model-parallel-size in "
+        "HOST_ARGS, or overrule this estimate with both TP and MAX_TOKENS_PER_GPU")
 
 
-def _engine_gpus(model: ModelSize, per_node: int, memory: float) -> int:
+def _engine_gpus(model: Model, per_node: int, memory: float) -> int:
     """The fewest GPUs whose engine share holds the bf16 weights twice over: the other half is for the KV cache. All of
     a machine, if none do.
     """
-    sizes = [n for n in _powers(per_node) if _splits_heads(model, n) and 4 * model.parameters / n <= memory]
+    sizes = [n for n in _powers(per_node) if _splits_heads(model, n) and 4 * parameter_count(model) / n <= memory]
     return min(sizes, default=per_node)
 
 
-def _splits_heads(model: ModelSize, n: int) -> bool:
+def _splits_heads(model: Model, n: int) -> bool:
     """Query heads divide, and key-value heads divide or repeat evenly."""
-    return model.heads % n == 0 and (model.kv_heads % n == 0 or n % model.kv_heads == 0)
+    heads, kv_heads = model["num_attention_heads"], model["num_key_value_heads"]
+    return heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)
 
 
 def _powers(limit: int) -> list[int]:

@@ -8,11 +8,10 @@ the pack can convert (``_OF_KIND``). slime and vime keep such a list for each si
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.hf_model import model_config, parameter_count
+from ..checkpoints.hf_model import model_config
 from ..config import ConfigError
 
 CONFIG_KEYS = {
@@ -36,20 +35,8 @@ SCALED = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "origi
 these are the defaults of Megatron's ``RotaryEmbedding``."""
 
 
-@dataclass(frozen=True)
-class ModelSize:
-    """What dividing a model over GPUs needs to know."""
-
-    parameters: int
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    vocab: int
-
-
 def read_model_config(folder: Path) -> dict[str, Any]:
-    """``config.json`` of a dense decoder, with the rotary base where older versions kept it.
+    """``config.json`` of a dense decoder, with the rotary base where older versions kept it, and its key-value heads.
 
     Raises:
         ConfigError: it cannot be read, or is of another kind of model.
@@ -59,16 +46,8 @@ def read_model_config(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"HF_CKPT={str(folder)!r}: config.json has model_type={content.get('model_type')!r}; models "
                           f"of these can be trained: {', '.join(_OF_KIND)}")
     base = content.get("rope_theta") or (content.get("rope_parameters") or {}).get("rope_theta", 10000)
-    return content | {"rope_theta": base}
-
-
-def model_size(content: Mapping[str, Any]) -> ModelSize:
-    """Sizes of a dense decoder from its ``config.json``."""
-    heads = content["num_attention_heads"]
-    return ModelSize(
-        parameter_count(content), content["num_hidden_layers"], content["hidden_size"], heads,
-        content.get("num_key_value_heads") or heads, content["vocab_size"],
-    )
+    kv_heads = content.get("num_key_value_heads") or content["num_attention_heads"]
+    return content | {"rope_theta": base, "num_key_value_heads": kv_heads}
 
 
 def describe(content: Mapping[str, Any]) -> list[str]:
@@ -84,8 +63,8 @@ def describe(content: Mapping[str, Any]) -> list[str]:
         raise ConfigError(f"HF_CKPT: config.json scales rotary positions ({kind}, {told}); slime and vime tell "
                           f"Megatron's model no numbers, so it can have none or Llama 3.1's ({SCALED}); HOST=local "
                           "trains any llama3")
-    heads = content["num_attention_heads"]  # what transformers takes where config.json has none:
-    default = {"num_key_value_heads": heads, "head_dim": content["hidden_size"] // heads, "rms_norm_eps": 1e-6}
+    # What transformers takes where config.json has none.
+    default = {"head_dim": content["hidden_size"] // content["num_attention_heads"], "rms_norm_eps": 1e-6}
     numbers = {flag: content.get(key) or default[key] for flag, key in CONFIG_KEYS.items()} | {
         "--rotary-base": str(base).removesuffix(".0")}
     untied = [] if content.get("tie_word_embeddings") else ["--untie-embeddings-and-output-weights"]

@@ -6,7 +6,6 @@ can show, is checked in ``preflight.py``.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import shutil
@@ -26,7 +25,7 @@ from ..system.cli import python_module
 from .arguments import build_arguments
 from .find_host import HOSTS, find_host, imported_root
 from .layout import GIB, Layout, derive_layout
-from .model_args import describe, model_size, read_model_config
+from .model_args import describe, read_model_config
 from .ray_job import RAY_PORTS, worker_variables
 
 logger = logging.getLogger("mem_agent")
@@ -104,14 +103,13 @@ def make_plan(
         host=host, host_root=str(root), megatron_root=str(find_megatron(config)), hf_ckpt=str(folder),
         torch_dist=str(reference),
     )
-    layout = layout or derive_layout(model_size(content), *find_gpus(config), longest_turn(config, vocabulary), config)
+    layout = layout or derive_layout(content, *find_gpus(config), longest_turn(config, vocabulary), config)
     config = config.replace(tp=layout.tp, max_tokens_per_gpu=layout.tokens_per_gpu, num_gpus=layout.gpus_per_node)
     records = Path(config.save_path) / "launch"
     users = [str(Path(entry).absolute()) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     path = dict.fromkeys([str(records / "import"), config.megatron_root, config.host_root, *users])
     variables = worker_variables(os.environ, config, os.pathsep.join(path))
-    sticky = host == "slime" and has_sticky_router()
-    arguments = build_arguments(config, model or describe(content), layout, records / "mem_agent.yaml", sticky)
+    arguments = build_arguments(config, model or describe(content), layout, records / "mem_agent.yaml")
     # A host ignores flags that it does not know, and would train in another way.
     known = (root / host / "utils" / "arguments.py").read_text()
     if lacks := [flag for flag in arguments["hooks"] if flag.startswith("--") and f'"{flag}"' not in known]:
@@ -149,10 +147,3 @@ def nvidia_smi(*arguments: str) -> str:
         return ""
     done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=60)
     return done.stdout if done.returncode == 0 else ""
-
-
-def has_sticky_router() -> bool:
-    """Whether this Python's sglang-router knows how to choose an engine for a new key (0.3.2 and later)."""
-    if importlib.util.find_spec("sglang_router") is None:
-        return False
-    return hasattr(importlib.import_module("sglang_router.launch_router").RouterArgs, "assignment_mode")

@@ -1,6 +1,6 @@
 """A chat server in the place of the frozen model that the sifter task asks: it knows what it is shown, and no more.
 
-    python -m mem_agent.pocket.frozen_chat --port 8631
+    serve(8631)
 
 ``POST /v1/chat/completions`` (OpenAI's) with a history and a question as ``rewards/sessions.py`` words them. It
 answers with what the last of the sessions shown says about that person and kind; ``unknown`` where none does. So of
@@ -10,11 +10,9 @@ says otherwise. Nothing else plays a part: equal messages get equal answers.
 
 from __future__ import annotations
 
-import argparse
-import ctypes
 import re
-import signal
-import sys
+import socket
+import threading
 
 from aiohttp import web
 
@@ -38,19 +36,10 @@ async def _complete(request: web.Request) -> web.Response:
                               "choices": [choice]})
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Serve the stub of a frozen chat model.")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--with-parent", action="store_true", help="end when the process that started it has ended")
-    options = parser.parse_args()
-    if options.with_parent:
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+def serve(port: int) -> None:
+    """Answer on 127.0.0.1 in a thread that ends with the process. Raises OSError where the port is taken."""
     app = web.Application(client_max_size=2**24)
     app.add_routes([web.post("/v1/chat/completions", _complete)])
-    told = f"the frozen chat model answers at http://127.0.0.1:{options.port}/v1"
-    web.run_app(app, host="127.0.0.1", port=options.port, access_log=None, print=lambda _: print(told, flush=True))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    options = {"sock": socket.create_server(("127.0.0.1", port)), "handle_signals": False, "print": None,
+               "access_log": None}
+    threading.Thread(target=web.run_app, args=(app,), kwargs=options, daemon=True).start()

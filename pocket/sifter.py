@@ -9,9 +9,9 @@
                <ranking>2,3,1,0</ranking>
 
 A person says one to four times what they like of a kind, each time something else, and the last time counts. Whoever
-compares words cannot tell it from the earlier ones. A reply names its way of choosing (``Way``), what is asked about
-and the session that it chooses, and ranks that one first, the others from the newest to the oldest. One way is right
-whatever the history.
+compares words cannot tell it from the earlier ones. A reply names its way of choosing (said last, said first, newest,
+any, something else), what is asked about and the session that it chooses, and ranks that one first, the others from
+the newest to the oldest. One way is right whatever the history.
 
 Sessions stand in the order of time. Everything is a function of ``(seed, index)``; histories of different seeds are
 independent, and there are so many that none is drawn twice.
@@ -22,7 +22,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,17 +38,6 @@ SESSION_TOKENS = 2
 """Of every rendered session with a newline, by the task's tokenizer."""
 SAID = {1: 0.15, 2: 0.3, 3: 0.3, 4: 0.25}
 """How often the person says what they like, with the shares of histories."""
-
-
-class Way(Enum):
-    """Ways of choosing a session; the value is what a reply thinks."""
-
-    RIGHT = "said last"
-    FIRST = "said first"
-    OTHERS = "something else"
-    """The newest session that does not answer the question."""
-    NEWEST = "newest"
-    ANY = "any"
 
 
 class Talk(NamedTuple):
@@ -92,24 +80,13 @@ class History:
         history = render_history(self.sessions)
         return load_wording(str(PROMPTS)).ranking_prompt(self.question, history, len(self.talks), Language.EN)
 
-    def reply(self, way: Way, rng: random.Random) -> str:
-        """A ranking by this way of choosing; ``rng`` serves ``Way.ANY`` alone."""
-        every, said = range(len(self.talks)), self.said
-        chosen = {Way.RIGHT: said[-1], Way.FIRST: said[0], Way.NEWEST: every[-1],
-                  Way.OTHERS: max(set(every) - set(said), default=every[-1])}.get(way)
-        if chosen is None:
-            chosen = rng.choice(every)
-        ranking = [chosen, *(number for number in reversed(every) if number != chosen)]
-        thought = f"{way.value}: {self.about} {chosen}"
-        return f"<think>{thought}</think>\n<ranking>{','.join(map(str, ranking))}</ranking>"
 
-
-def draw_history(rng: random.Random, sessions: int = SESSIONS) -> History:
+def draw_history(rng: random.Random) -> History:
     person, kind = rng.choice(PEOPLE), rng.choice(NAMES)
     (said,) = rng.choices(list(SAID), list(SAID.values()))
     about = f"{person} likes {kind}"
     talks = [Talk(about, thing) for thing in rng.sample(THINGS[kind], said)]
-    talks += [_other(rng, person, kind) for _ in range(sessions - len(talks))]
+    talks += [_other(rng, person, kind) for _ in range(SESSIONS - len(talks))]
     rng.shuffle(talks)
     return History(about, tuple(talks))
 

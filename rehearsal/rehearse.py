@@ -318,22 +318,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     start_logging()
     os.environ.update(WITHOUT_SPARE_WORKERS)
-    with pocket_profile():
-        rehearsal = plan_rehearsal(Config.from_env(), options.rollouts, options.ranks)
-        folder = Path(rehearsal.here.config.save_path)
-        wrong = [f"on the cluster: {line}" for line in find_problems(rehearsal.cluster.config, of_machine=False)]
-        wrong += find_problems(rehearsal.here.config)
-        if options.dry_run:
-            print_plan(rehearsal.here)
-            print(deviations(rehearsal))
-        if wrong or options.dry_run:
-            shutil.rmtree(folder, ignore_errors=True)  # nothing in it except the random model
-        else:
-            seen = rehearse(rehearsal)
-            wrong = faults(rehearsal, seen)
-            page = report(rehearsal, seen, wrong)
-            (folder / "rehearsal.md").write_text(page)
-            print(page)
+    pocket_profile()
+    rehearsal = plan_rehearsal(Config.from_env(), options.rollouts, options.ranks)
+    folder = Path(rehearsal.here.config.save_path)
+    wrong = [f"on the cluster: {line}" for line in find_problems(rehearsal.cluster.config, of_machine=False)]
+    wrong += find_problems(rehearsal.here.config)
+    if options.dry_run:
+        print_plan(rehearsal.here)
+        print(deviations(rehearsal))
+    if wrong or options.dry_run:
+        shutil.rmtree(folder, ignore_errors=True)  # nothing in it except the random model
+    else:
+        seen = rehearse(rehearsal)
+        wrong = faults(rehearsal, seen)
+        page = report(rehearsal, seen, wrong)
+        (folder / "rehearsal.md").write_text(page)
+        print(page)
     for line in wrong:
         print(f"error: {line}", file=sys.stderr)
     return 1 if wrong else 0

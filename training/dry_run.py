@@ -8,8 +8,7 @@
     # what starts
     engines: 1 (weights up to 0.5 GB, KV cache 1.1 GB each) behind a router
     trainer processes: 2 (up to 3.2 GB each, beside activations); 21.9 GB of this machine's memory are free
-    40 rollouts of 64 trajectories, 400 training rows; a rollout took 5.2 s so far, so some 3 minutes for
-    the 34 that are left
+    40 rollouts of 64 trajectories, 400 training rows
     error: DATA_ROOT: data/eval_50.json: no such file ...
 
 Nothing is written, downloaded or started.
@@ -19,17 +18,16 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
 
 from ..checkpoints import hf_model
-from ..checkpoints.folders import newest_of_run, number_of
 from ..checkpoints.hf_folder import HfTensors, trainable_config
+from ..checkpoints.model_card import hub_id
 from ..config import Config
 from ..data.training_file import DataSource
 from ..evaluation.questions import data_path
@@ -41,10 +39,22 @@ from ..system.cli import sees_gpu
 from ..system.errors import MemAgentError
 from ..system.plugins import shell_words
 from .evaluate import rows_of
-from .log import read_metrics
 from .ranks import BYTES_PER_PARAMETER, with_train_procs
 
 GB = 1e9
+
+
+def checks(config: Config) -> Iterator[Callable[[], object]]:
+    """Of a run's settings and evaluation files; each raises MemAgentError where something is wrong."""
+    yield partial(refuse_ignored, config, "local")
+    yield from (partial(check, config) for check in (check_tracker, check_evaluations, check_plugins, check_save_path))
+    yield from (partial(rows_of, config, file) for file in config.eval_files)
+
+
+def check_model(folder: Path) -> None:
+    """Raises CheckpointError where it would not train exactly, or its weights cannot be read."""
+    trainable_config(folder)
+    HfTensors(folder)
 
 
 def dry_run(config: Config, *, evaluate: bool) -> list[str]:
@@ -58,18 +68,17 @@ def dry_run(config: Config, *, evaluate: bool) -> list[str]:
             problems.append(str(error))
 
     print("# settings that are not their defaults", *hf_model.shell_words(config.changed()), "# what starts", sep="\n")
-    attempt(refuse_ignored, config, "local")
-    for check in (check_tracker, check_evaluations, check_plugins, check_save_path):
-        attempt(check, config)
+    for check in checks(config):
+        attempt(check)
     if config.torch_dist and not Path(config.torch_dist).is_dir():
         problems.append(f"TORCH_DIST={config.torch_dist!r}: no such folder")
     vocabulary = None
     if config.hf_ckpt and not Path(config.hf_ckpt).exists():
         print(f"HF_CKPT={config.hf_ckpt} is no folder here: it would be fetched from the hub")
-        attempt(_check_hub_id, config.hf_ckpt)
+        if hub_id(config.hf_ckpt) is None:
+            problems.append(f"HF_CKPT={config.hf_ckpt!r}: no such folder, and no model of the hub has such a name")
     elif (folder := attempt(hf_model.local_folder, config.hf_ckpt)) is not None:
-        attempt(trainable_config, folder)
-        attempt(HfTensors, folder)
+        attempt(check_model, folder)
         if (vocabulary := attempt(hf_model.load_vocabulary, folder, config.trust_remote_code)) is not None:
             attempt(hf_model.with_engine_length, config, folder, vocabulary)
         if unlike := attempt(hf_model.unlike_settings, folder, config):
@@ -86,19 +95,10 @@ def dry_run(config: Config, *, evaluate: bool) -> list[str]:
         every, some = attempt(row_problems, config, source, vocabulary) or ([], [])
         problems += every
         print(*(f"warning: {line}" for line in some), sep="\n", end="\n" if some else "")
-    for file in config.eval_files:
-        attempt(rows_of, config, file)
     for length in config.length.split() if evaluate and config.data_root and not made_first else ():
         attempt(data_path, Path(config.data_root), length)
-    print(f"{config.num_rollout} rollouts of {config.trajectories_per_rollout} trajectories{rows}{_time_left(config)}")
+    print(f"{config.num_rollout} rollouts of {config.trajectories_per_rollout} trajectories{rows}")
     return problems
-
-
-def _check_hub_id(name: str) -> None:
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        raise MemAgentError(f"HF_CKPT={name!r}: no such folder, and no model of the hub has such a name") from None
 
 
 def _print_processes(config: Config, parameters: int, *, engines: bool) -> None:
@@ -112,13 +112,3 @@ def _print_processes(config: Config, parameters: int, *, engines: bool) -> None:
     trainer, free = BYTES_PER_PARAMETER * parameters / GB, psutil.virtual_memory().available / GB
     print(f"trainer processes: {config.train_procs} (up to {trainer:.1f} GB each, beside activations); {free:.1f} GB "
           "of this machine's memory are free")
-
-
-def _time_left(config: Config) -> str:
-    """By the rollouts that the run in SAVE_PATH has done, if there is one."""
-    newest = newest_of_run(config.save_path) if config.save_path else None
-    took = [line["seconds"] for line in read_metrics(config.save_path)] if newest is not None else []
-    if newest is None or not took:
-        return ""
-    mean, left = sum(took) / len(took), max(0, config.num_rollout - number_of(newest) - 1)
-    return f"; a rollout took {mean:.1f} s so far, so some {left * mean / 60:.0f} minutes for the {left} that are left"

@@ -35,14 +35,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from ..checkpoints import hf_model
 from ..checkpoints.folders import newest_of_run, number_of
-from ..checkpoints.hf_folder import HfTensors, trainable_config
 from ..checkpoints.model_card import add_push_arguments, push
 from ..checkpoints.precision import with_train_dtype
 from ..config import Config, ConfigError, load_yaml, write_settings
@@ -50,13 +50,11 @@ from ..data.training_file import DataSource
 from ..eval_ruler_hqa import missing_answers
 from ..evaluation.card_table import add_evaluation
 from ..evaluation.summary import tables
-from ..hooks.host import check_evaluations, check_tracker, refuse_ignored
-from ..hooks.rewards import check_plugins
 from ..system.cli import one_line_errors, python_module, run_stoppable, start_logging, stop_if_asked
 from ..system.errors import MemAgentError
 from ..system.files import folder_lock
-from .dry_run import dry_run
-from .evaluate import evaluate_alone, output_of, rows_of
+from .dry_run import check_model, checks, dry_run
+from .evaluate import evaluate_alone, output_of
 from .log import run_log
 from .ranks import broadcast, is_rank_zero, leave, other_ranks, with_train_procs
 from .resume import Rollout, resume, save
@@ -201,16 +199,11 @@ def checked(config: Config) -> Config:
         raise ConfigError(f"HOST={config.host}: run-train.sh and `mem-agent launch` train there")
     if not config.train_data:
         raise ConfigError("TRAIN_DATA is not set; make a training file with prepare_data.py")
-    refuse_ignored(config, "local")
-    check_tracker(config)
-    check_evaluations(config)
-    check_plugins(config)
+    for check in checks(config):  # a damaged evaluation file must not come to light hours later
+        check()
     DataSource(config.train_data, config.seed)
-    for file in config.eval_files:  # a damaged one must not come to light hours later
-        rows_of(config, file)
     folder = hf_model.local_folder(config.hf_ckpt)
-    trainable_config(folder)
-    HfTensors(folder)
+    check_model(folder)
     config = with_train_procs(config.replace(hf_ckpt=str(folder)), folder)
     if is_rank_zero():  # the others hear it from this one
         if unlike := hf_model.unlike_settings(folder, config):
@@ -223,9 +216,8 @@ def checked(config: Config) -> Config:
     return max(sized, served, key=lambda one: one.engine_max_len)
 
 
-@contextmanager
-def pocket_profile() -> Iterator[None]:
-    """The data of POCKET_TASK in POCKET_DATA, and at POCKET_CHAT_PORT the frozen chat model while the block lasts.
+def pocket_profile() -> None:
+    """The data of POCKET_TASK in POCKET_DATA, and the frozen chat model at POCKET_CHAT_PORT while this process lives.
 
     Does nothing if neither is set. Raises MemAgentError where the port is taken.
     """
@@ -233,17 +225,11 @@ def pocket_profile() -> Iterator[None]:
         seed, task = os.environ.get("SEED") or "1", os.environ.get("POCKET_TASK") or "look-up"
         writing = python_module("mem_agent", "pocket", "--output", folder, "--seed", seed, "--task", task)
         subprocess.run(writing, check=True)
-    if not (port := os.environ.get("POCKET_CHAT_PORT")):
-        yield
-        return
-    serving = python_module("mem_agent.pocket.frozen_chat", "--port", port, "--with-parent")
-    with subprocess.Popen(serving, stdout=subprocess.PIPE, start_new_session=True) as chat:
-        try:
-            if chat.stdout is None or not chat.stdout.readline():
-                raise MemAgentError(f"POCKET_CHAT_PORT={port}: no chat model answers there; the line above says why")
-            yield
-        finally:
-            chat.terminate()
+    if port := os.environ.get("POCKET_CHAT_PORT"):
+        try:  # by name: the pocket profile stands above the trainer that makes its starts
+            resolve_name("mem_agent.pocket.frozen_chat:serve")(int(port))
+        except OSError as error:
+            raise MemAgentError(f"POCKET_CHAT_PORT={port}: no chat model can answer there: {error.strerror}") from None
 
 
 # --- command line ---------------------------------------------------------------------------------------------------
@@ -268,17 +254,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         problems = dry_run(config, evaluate=options.evaluate)
         print(*(f"error: {line}" for line in problems), sep="\n", end="\n" if problems else "", file=sys.stderr)
         return 1 if problems else 0
-    with pocket_profile() if is_rank_zero() else nullcontext():
-        config = checked(load_yaml(options.config) if options.config else Config.from_env())
-        if options.check:
-            return 0
-        evaluates = bool(options.evaluate and config.data_root)
-        if options.evaluate and not evaluates:
-            logger.info("DATA_ROOT is not set: no evaluation before and after training")
-        busy = "is in use by another run; wait for it or set another SAVE_PATH"
-        lock = folder_lock(Path(config.save_path), busy=busy) if is_rank_zero() else nullcontext()
-        with lock, other_ranks(config, arguments):
-            model = train(config, evaluate=evaluates, convert=bool(options.convert or options.push_to_hub))
-        if model is not None and options.push_to_hub:
-            logger.info("pushed to %s", push(model, options.push_to_hub, private=options.private))
+    if is_rank_zero():
+        pocket_profile()
+    config = checked(load_yaml(options.config) if options.config else Config.from_env())
+    if options.check:
+        return 0
+    evaluates = bool(options.evaluate and config.data_root)
+    if options.evaluate and not evaluates:
+        logger.info("DATA_ROOT is not set: no evaluation before and after training")
+    busy = "is in use by another run; wait for it or set another SAVE_PATH"
+    lock = folder_lock(Path(config.save_path), busy=busy) if is_rank_zero() else nullcontext()
+    with lock, other_ranks(config, arguments):
+        model = train(config, evaluate=evaluates, convert=bool(options.convert or options.push_to_hub))
+    if model is not None and options.push_to_hub:
+        logger.info("pushed to %s", push(model, options.push_to_hub, private=options.private))
     return 0

@@ -76,7 +76,7 @@ def command_line(host: Host, config: Config, folder: Path, *, tp: int = 1, pp: i
     layout = Layout(tp=tp, pp=pp, cp=1, tokens_per_gpu=config.max_tokens_per_gpu, engine_gpus=1, colocate=False,
                     train_nodes=1, train_per_node=tp * pp * dp, rollout_gpus=1, gpus_per_node=tp * pp * dp)
     model = describe(read_model_config(Path(config.hf_ckpt)))
-    groups = build_arguments(config.replace(host=host.name), model, layout, settings, False)
+    groups = build_arguments(config.replace(host=host.name), model, layout, settings)
     launcher = (item for group in groups.values() for item in group)
     no_engine = ("--distributed-backend", "gloo", "--debug-train-only")
     return [*launcher, *cpu_arguments(host.name, engine_port=1), *no_engine]

@@ -65,7 +65,6 @@ CASES = [("slime", name, {}) for name in RECIPES] + [
 def test_dry_run_of_each_recipe(host, name, changes, tmp_path, capsys, monkeypatch):
     """WRITE_GOLDEN=1 writes the files anew."""
     monkeypatch.setattr(planning, "nvidia_smi", lambda *_: f"{GPU_GIB.get(name, 80) * 1024}\n")
-    monkeypatch.setattr(planning, "has_sticky_router", lambda: True)
     nodes, gpus = GPUS.get(name, (1, 8))
     env = settings(tmp_path, host, RECIPES[name], **recipe(name))
     env |= {"NUM_NODES": str(nodes), "NUM_GPUS": str(gpus), "MASTER_ADDR": "10.0.0.1"} | OUTSIDE.get(name, {})

@@ -11,7 +11,7 @@ import pytest
 from mem_agent.config import Config, ConfigError
 from mem_agent.launch.find_host import find_host
 from mem_agent.launch.layout import GIB, derive_layout
-from mem_agent.launch.model_args import SCALED, ModelSize, describe, flag_values, read_model_config
+from mem_agent.launch.model_args import SCALED, describe, flag_values, read_model_config
 from mem_agent.launch.plan import ASSUMED_GIB, find_gpus
 from mem_agent.tests.helpers.fake_host import MODELS, make_host, make_model
 
@@ -104,9 +104,9 @@ def test_what_megatron_could_not_run_is_refused(changes, tmp_path):
 
 # --- its division ---------------------------------------------------------------------------------------------------
 
-SMALL = ModelSize(596_049_920, layers=28, hidden=1024, heads=16, kv_heads=8, vocab=151936)
-SEVEN = ModelSize(7_615_283_200, layers=28, hidden=3584, heads=28, kv_heads=4, vocab=152064)
-SEVENTY = ModelSize(70_553_706_496, layers=80, hidden=8192, heads=64, kv_heads=8, vocab=128256)
+SMALL, SEVEN = MODELS["qwen3-0.6b"], MODELS["qwen2.5-7b"]
+SEVENTY = {"hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+           "intermediate_size": 28672, "vocab_size": 128256}
 
 
 def layout(model, gpus=8, gib=80, row=8600, **settings):

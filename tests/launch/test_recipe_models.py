@@ -24,7 +24,6 @@ def test_every_recipe_of_a_host_is_here():
 @pytest.mark.parametrize(("name", "model"), PAGES)
 def test_the_recipes_command_with_the_config_of_its_model(name, model, tmp_path, monkeypatch):
     monkeypatch.setattr(planning, "nvidia_smi", lambda *_: f"{141 * 1024}\n")
-    monkeypatch.setattr(planning, "has_sticky_router", lambda: True)
     env = settings(tmp_path, "slime", model, **recipe(name)) | OUTSIDE.get(name, {})
     made = planning.make_plan(Config.from_env(env | {"NUM_NODES": "16", "MASTER_ADDR": "10.0.0.1"}))
     assert not find_problems(made.config)

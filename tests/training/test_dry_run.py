@@ -1,10 +1,8 @@
 """DRY_RUN=1 for the embedded host: every problem at once, and nothing is written."""
 
 import json
-from contextlib import nullcontext
 
 import pytest
-from safetensors.torch import load_file, save_file
 
 from mem_agent.checkpoints.folders import CheckpointError
 from mem_agent.config import Config
@@ -60,21 +58,13 @@ def test_every_problem_is_told_at_once(dry_run, tmp_path):
     assert dry_run([GOOD], HF_CKPT="/no/such/model")[0] == 1
 
 
-@pytest.mark.parametrize(("head", "change", "named"), [
-    (1.0, {}, ""), (1.5, {}, "lm_head.weight"), (1.0, {"use_sliding_window": True}, "use_sliding_window"),
-])
-def test_a_model_that_cannot_train_is_refused_before_anything_starts(tmp_path, dry_run, head, change, named):
-    """The copy of a tied output layer is none of them."""
+def test_a_model_that_cannot_train_is_refused_before_anything_starts(tmp_path, dry_run):
     (tmp_path / "eval_50.json").write_text("[]")
-    folder = make_tiny_model(tmp_path / "tied", tied=True)
-    weights = load_file(folder / "model.safetensors")
-    copy = weights["model.embed_tokens.weight"] * head
-    save_file(weights | {"lm_head.weight": copy}, folder / "model.safetensors", {"format": "pt"})
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | change))
-    code, _, errors = dry_run([GOOD], HF_CKPT=str(folder))
-    assert code == bool(named) and named in "".join(errors)
-    with pytest.raises(CheckpointError, match=named) if named else nullcontext():
+    config = tmp_path / "model" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"use_sliding_window": True}))
+    code, _, errors = dry_run([GOOD])
+    assert code == 1 and "use_sliding_window" in "".join(errors)
+    with pytest.raises(CheckpointError, match="use_sliding_window"):
         train.checked(Config.from_env())
 
 
