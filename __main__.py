@@ -17,35 +17,36 @@ import re
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import groupby
 
 from .system.cli import one_line_errors, settle_process, stop_on_signals, use_recipe
 from .system.errors import MemAgentError
 
 LISTED = {
-    "train": ("training.train", "train with the embedded host: evaluate, train, convert, evaluate, compare"),
-    "eval": ("eval_ruler_hqa", "evaluate a model, on engines of its own or at a server; tables and comparisons"),
-    "serve": ("asking.serve", "an OpenAI-compatible endpoint: any chat client asks a memory agent about documents"),
-    "serve-engines": ("serving.fleet", "engines with a model behind a router, for evaluation"),
-    "convert": ("checkpoints.convert", "a torch_dist checkpoint to a Hugging Face folder"),
-    "card": ("evaluation.card_table", "what evaluation found into a converted model's card; the model to the hub"),
-    "session-embedding": ("memsifter.embed", "MemSifter's stage 1: how similar sessions are"),
-    "session-ranking": ("memsifter.rank", "MemSifter's stage 2: a model ranks a history's sessions"),
-    "chat-infer": ("memsifter.answer", "MemSifter's stage 3: a chat model answers from the best sessions"),
-    "sifter-table": ("memsifter.table", "sessions found and questions answered, by every method"),
-    "ask": ("asking.ask", "ask a question about files and folders of any length"),
-    "report": ("report.page", "a page of runs and results: curves, comparisons, every question"),
-    "view": ("report.viewer.page", "a page of trajectories: what was read, remembered, answered, turn by turn"),
-    "show": ("report.viewer.show", "the same in the terminal, one trajectory at a time"),
-    "bench": ("benchmarks.__main__", "measure this machine, side by side; a table and JSON"),
-    "config": ("config", "every setting, its default and its meaning"),
-    "prepare": ("prepare_data", "training data from question answering data sets"),
-    "prepare-math": ("data.prepare_math", "rows and evaluation files of math tasks: GSM8K, Countdown, any other"),
-    "prepare-sessions": ("data.prepare_sessions", "chat histories and questions: LoCoMo, LongMemEval, PersonaMem"),
-    "curriculum": ("memsifter.curriculum", "rounds of MemSifter's training: prepare, train, average, rank again"),
-    "templates": ("agents.published", "the wording of MemAgent, ReMemR1, RULER or MemSifter, from a checkout"),
-    "ruler": ("evaluation.make_ruler", "evaluation files of RULER's tasks"),
+    "train": ("train", "training.train", "train with the embedded host: evaluate, train, convert, evaluate, compare"),
+    "convert": ("train", "checkpoints.convert", "a torch_dist checkpoint to a Hugging Face folder"),
+    "card": ("train", "evaluation.card_table", "what evaluation found into a model's card; the model to the hub"),
+    "prepare": ("data", "prepare_data", "training data from question answering data sets"),
+    "prepare-math": ("data", "data.prepare_math", "rows and evaluation files of math tasks: GSM8K, Countdown"),
+    "prepare-sessions": ("data", "data.prepare_sessions", "chat histories: LoCoMo, LongMemEval, PersonaMem"),
+    "templates": ("data", "agents.published", "the wording of MemAgent, ReMemR1, RULER or MemSifter, from a checkout"),
+    "ruler": ("data", "evaluation.make_ruler", "evaluation files of RULER's tasks"),
+    "eval": ("evaluate", "eval_ruler_hqa", "evaluate a model, on own engines or at a server; tables, comparisons"),
+    "report": ("look", "report.page", "a page of runs and results: curves, comparisons, every question"),
+    "view": ("look", "report.viewer.page", "a page of trajectories: what was read, remembered, answered"),
+    "show": ("look", "report.viewer.show", "the same in the terminal, one trajectory at a time"),
+    "ask": ("use", "asking.ask", "ask a question about files and folders of any length"),
+    "serve": ("use", "asking.serve", "an OpenAI-compatible endpoint: any chat client asks an agent"),
+    "serve-engines": ("use", "serving.fleet", "engines with a model behind a router, for evaluation"),
+    "session-embedding": ("memsifter", "memsifter.embed", "MemSifter's stage 1: how similar sessions are"),
+    "session-ranking": ("memsifter", "memsifter.rank", "MemSifter's stage 2: a model ranks a history's sessions"),
+    "chat-infer": ("memsifter", "memsifter.answer", "MemSifter's stage 3: a chat model answers from the best"),
+    "sifter-table": ("memsifter", "memsifter.table", "sessions found and questions answered, by every method"),
+    "curriculum": ("memsifter", "memsifter.curriculum", "rounds of MemSifter's training: train, average, rank again"),
+    "config": ("develop", "config", "every setting, its default and its meaning"),
+    "bench": ("develop", "benchmarks.__main__", "measure this machine, side by side; a table and JSON"),
 }
-"""Name -> its module in the package, and what it does."""
+"""Name -> what it is for, as the help has it in this order; its module in the package; what it does."""
 STEPS = {
     "launch": "launch.launch", "rehearse": "rehearsal.rehearse", "average": "checkpoints.average",
     "hf-to-torch-dist": "checkpoints.hf_to_torch_dist", "memsifter": "memsifter.all_stages",
@@ -53,17 +54,7 @@ STEPS = {
     "closed-book": "evaluation.closed_book", "pocket": "pocket.prepare", "smollm2": "pocket.smollm2",
 }
 """Steps that a script or one of these takes, or variants: callable, not listed."""
-COMMANDS = STEPS | {name: module for name, (module, _) in LISTED.items()}
-GROUPS = {
-    "train": ("train", "convert", "card"),
-    "data": ("prepare", "prepare-math", "prepare-sessions", "templates", "ruler"),
-    "evaluate": ("eval",),
-    "look": ("report", "view", "show"),
-    "use": ("ask", "serve", "serve-engines"),
-    "memsifter": ("session-embedding", "session-ranking", "chat-infer", "sifter-table", "curriculum"),
-    "develop": ("config", "bench"),
-}
-"""What the help lists, in its order."""
+COMMANDS = STEPS | {name: module for name, (_, module, _) in LISTED.items()}
 
 
 @one_line_errors("nothing was begun")  # a command has an ending of its own once it is imported
@@ -110,8 +101,8 @@ def near_misses(names: Iterable[str]) -> list[tuple[str, str]]:
 
 def usage() -> str:
     lines = ["usage: mem-agent COMMAND [--help] ..."]
-    for group, names in GROUPS.items():
-        lines += ["", f"{group}:", *(f"  {name:19}{LISTED[name][1]}" for name in names)]
+    for group, commands in groupby(LISTED.items(), key=lambda command: command[1][0]):
+        lines += ["", f"{group}:", *(f"  {name:19}{meaning}" for name, (_, _, meaning) in commands)]
     return "\n".join(lines)
 
 

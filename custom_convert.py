@@ -23,7 +23,6 @@ Worked example, one group of two trajectories with rewards 1 and 0, turns of 3+2
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -35,14 +34,9 @@ from .agents.records import Outcome, StopReason, Turn, TurnKind
 from .hooks import rewards, traces
 from .hooks.host import HostArgs
 from .hooks.sample import PLACEHOLDER, Record, lost, require_survivors, reward_of
-from .system.errors import MemAgentError
 
 COLUMNS = ("tokens", "response_lengths", "rewards", "raw_reward", "truncated", "sample_indices", "loss_masks",
            "rollout_ids", "rollout_mask_sums", "rollout_log_probs")
-
-
-class ConvertError(MemAgentError):
-    """A sample of another generate hook that cannot become a training row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +56,11 @@ def custom_convert(args: Any, samples: list[Any]) -> dict[str, list[Any]]:
 
     Raises:
         AllFailed: there is nothing to learn from.
-        ConvertError: a sample cannot become a training row.
     """
     host = HostArgs(args)
     require_survivors(samples, "a rollout")
     rewards.apply(host, samples, None)
-    trajectories = [_unroll(host, s, i) for s, i in zip(samples, _rollout_ids(samples), strict=True)]
+    trajectories = [_unroll(host, sample) for sample in samples]
     groups = [t.group for t in trajectories]
     advantages = group_advantages([t.reward for t in trajectories], groups, host.config.adv_std)
     by_turn = turn_advantages(advantages, [t.turn_rewards for t in trajectories], groups, outcome_weight(host.config),
@@ -154,20 +147,16 @@ def turn_advantages(
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 
-def _unroll(host: HostArgs, sample: Any, rollout_id: int) -> _Trajectory:
+def _unroll(host: HostArgs, sample: Any) -> _Trajectory:
+    rollout_id = sample.index if sample.rollout_id is None else sample.rollout_id
     group = ("group", sample.group_index) if sample.group_index is not None else ("alone", rollout_id)
     record, reward = Record.of(sample), reward_of(sample, host.reward_key)
     turns = _turns(sample, record)
     trained = not lost(sample) and not sample.remove_sample
     masks = [[int(trained)] * len(turn.response_ids) for turn in turns]
-    if trained and (reward is None or not math.isfinite(reward)):
-        raise ConvertError(f"sample {sample.index} ({sample.status.value}) has the reward {reward}, not a number")
-    if trained and record is None:
-        masks = masks if sample.loss_mask is None else [list(sample.loss_mask)]
-        kept = masks[0] if sample.rollout_log_probs is None else sample.rollout_log_probs
-        if not len(turns[0].response_ids) == sample.response_length == len(masks[0]) == len(kept):
-            raise ConvertError(f"sample {sample.index}: {len(sample.tokens)} tokens, a response of "
-                               f"{sample.response_length}, and its mask or log-probs do not fit each other")
+    if trained and record is None and sample.loss_mask is not None:
+        masks = [list(sample.loss_mask)]
+    assert reward is not None or not trained, f"sample {sample.index} has no reward"
     raw = float(reward or 0.0)
     turn_rewards = record.state_totals if trained and record else None
     return _Trajectory(sample, rollout_id, group, raw if trained else None, raw, turns, masks, turn_rewards)
@@ -182,17 +171,6 @@ def _turns(sample: Any, record: Record | None) -> Sequence[Turn]:
     stop = StopReason.LENGTH if sample.status.value == Outcome.TRUNCATED else StopReason.STOP
     split = len(sample.tokens) - sample.response_length
     return [Turn(TurnKind.FINAL, list(sample.tokens), split, sample.rollout_log_probs, stop)]
-
-
-def _rollout_ids(samples: list[Any]) -> list[int]:
-    """The host's ``rollout_id``, else ``index``, else a fresh number; unique per sample."""
-    given = [s.rollout_id if s.rollout_id is not None else s.index for s in samples]
-    fresh = iter(set(range(2 * len(samples))) - set(given))
-    ids = [i if i is not None else next(fresh) for i in given]
-    if len(set(ids)) < len(ids):
-        repeated = next(i for n, i in enumerate(ids) if i in ids[:n])
-        raise ConvertError(f"two samples have the rollout id {repeated}; each needs one of its own")
-    return ids
 
 
 def _append(

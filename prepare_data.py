@@ -27,7 +27,7 @@ Invariants:
 - Rows stream: memory does not grow with the input.
 - The output appears whole by one rename. After an error the files of an earlier run are as they were.
 - Every skipped row is reported on stderr (the first 20 one by one) and counted by its reason. Rows that repeat the id
-  of another one are kept when they are converted, and counted; where documents are made for them they are skipped.
+  of another one are kept when they are converted; where documents are made for them they are skipped.
 - Synthesised rows are a function of raw files and options.
 
 Exit codes: 0 rows were written, 1 no good row, 2 the input cannot be used, or the
@@ -86,11 +86,12 @@ def main(argv: list[str] | None = None) -> int:
         raise DataError(f"{output} is also an input; choose another --output")
     if (output.is_dir() or not output.suffix) and not args.synthesize:
         return _write_folder(args)
-    if args.held_out is not None or args.lengths:
-        raise DataError(f"--held-out and --lengths are for a folder; {output} is a file")
+    if args.held_out is not None or args.lengths or (args.documents and not args.synthesize):
+        raise DataError(f"--held-out, --lengths and --documents are for a folder; {output} is a file")
     output.parent.mkdir(parents=True, exist_ok=True)
     counts: Counter[str] = Counter()
-    rows = _synthesized(args, counts) if args.synthesize else _converted(args, counts)
+    converted = (written for _, written in _good_rows(args, counts))
+    rows = _synthesized(args, counts) if args.synthesize else converted
     with DocumentWriter(store_folder(output)) as documents, replacing(output) as out, closing(rows):
         for line, document in rows:
             stop_if_asked()
@@ -126,21 +127,13 @@ def _write_folder(args: argparse.Namespace) -> int:
     return 0
 
 
-def _converted(args: argparse.Namespace, counts: Counter[str]) -> Generator[Written, None, None]:
-    """The rows of a file or dataset as training rows."""
-    if args.documents:
-        raise DataError("--documents is for --synthesize, or for an --output that is a folder")
-    for _, written in _good_rows(args, counts):
-        yield written
-
-
 def _good_rows(args: argparse.Namespace, counts: Counter[str]) -> Iterator[tuple[Question, Written]]:
     """The rows of a file or dataset; counts those written and left out."""
     if args.published_questions or args.layout:
         raise DataError("--published-questions and --published-layout are for --synthesize, which makes documents")
     name = args.input or args.hf_dataset
     rows = open_file(name) if args.input else open_dataset(name, args.hf_split)
-    bad, ids, repeated = BadRows("prepare_data"), set[Any](), list[Any]()
+    bad = BadRows("prepare_data")
 
     def read(fields: dict[str, Any]) -> tuple[Question, bytes, str | None, dict[str, Any]]:
         row, document = row_of(question := read_question(fields))
@@ -152,18 +145,12 @@ def _good_rows(args: argparse.Namespace, counts: Counter[str]) -> Iterator[tuple
 
     for question, line, document, metadata in bad.sift(rows, read):
         counts["with documents"] += not _DOCUMENT.isdisjoint(metadata)
-        if "id" in metadata and metadata["id"] in ids:
-            repeated.append(metadata["id"])
-        ids.add(metadata.get("id"))
         counts["written"] += 1
         yield question, (line, document)
         if counts["written"] == args.limit:
             break
     bad.tell_rest()
     counts["left out"] = bad.count
-    if repeated:
-        print(f"prepare_data: {len(repeated)} rows repeat an id, such as {repeated[0]}; they are kept: remove those "
-              "that are copies", file=sys.stderr)
     if not counts["written"]:
         raise NoGoodRows(f"{name}: no good row among {bad.count}; {args.output} is not written")
     if not counts["with documents"]:

@@ -46,7 +46,6 @@ from typing import Any
 from .agents import turn_cost
 from .agents.interface import MemoryAgent, Reading
 from .agents.records import (
-    Failure,
     FailureKind,
     Generation,
     Outcome,
@@ -100,7 +99,7 @@ async def run_trajectory(
     memories: list[tuple[int, ...]] = []
     rounds = 0
 
-    def ended_as(outcome: Outcome, failure: Failure | None = None) -> Trajectory:
+    def ended_as(outcome: Outcome, failure: TurnFailed | None = None) -> Trajectory:
         counts = agent.counts(state) | _counts(reading, turns, rounds, memories)
         return Trajectory(tuple(turns), outcome, agent.answer(state), failure, counts, tuple(memories), state)
 
@@ -110,7 +109,7 @@ async def run_trajectory(
         try:
             replies = await sample(requests, len(turns))
         except TurnFailed as error:
-            return ended_as(Outcome.FAILED, Failure(error.kind, str(error)))
+            return ended_as(Outcome.FAILED, error)
         new = [_turn(request, reply, rounds) for request, reply in zip(requests, replies, strict=True)]
         turns, rounds = turns + new, rounds + 1
         if any(reply.stop is StopReason.ABORT for reply in replies):
@@ -183,8 +182,7 @@ async def generate(args: Any, sample: Any, sampling_params: Mapping[str, Any], e
         record = Record.of_trajectory(trajectory, evaluation=evaluation, task=task)
     if trajectory.failure:
         _tell(host, trajectory.failure, error)
-    versions = [turn.weight_version for turn in trajectory.turns]
-    return write_record(sample, record, trajectory.answer, versions, host.reward_key)
+    return write_record(sample, record, trajectory.answer, host.reward_key)
 
 
 # Newer vime cancels the task of a function that carries this mark, instead of draining its requests.
@@ -195,21 +193,21 @@ _told: set[tuple[str, FailureKind, str]] = set()
 """Failures that were told: run folder, kind and, of one that nobody foresaw, where it was raised."""
 
 
-def _failure(error: Exception) -> Failure:
+def _failure(error: Exception) -> TurnFailed:
     """One that nobody foresaw is named by file and line."""
     if isinstance(error, TurnFailed):
-        return Failure(error.kind, str(error))
-    return Failure(FailureKind.INTERNAL, f"{type(error).__name__}: {error} ({place_of(error)})")
+        return error
+    return TurnFailed(FailureKind.INTERNAL, f"{type(error).__name__}: {error} ({place_of(error)})")
 
 
-def _tell(host: HostArgs, failure: Failure, error: Exception | None = None) -> None:
+def _tell(host: HostArgs, failure: TurnFailed, error: Exception | None = None) -> None:
     """The first failure of its kind, one that nobody foresaw with its traceback; metrics count all
     (``failed/<kind>``)."""
     unforeseen = error if failure.kind is FailureKind.INTERNAL else None
     told = (host.save, failure.kind, place_of(unforeseen) if unforeseen else "")
     if told not in _told:
         _told.add(told)
-        logger.warning("a trajectory failed, %s: %s; others like it are only counted", failure.kind, failure.message,
+        logger.warning("a trajectory failed, %s: %s; others like it are only counted", failure.kind, failure,
                        exc_info=unforeseen)
 
 
@@ -264,7 +262,7 @@ async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
             raise
         failure = _failure(error)
         _tell(host, failure, error)
-        write_failure(sample, failure.kind, failure.message, host.reward_key)
+        write_failure(sample, failure.kind, str(failure), host.reward_key)
     return {host.reward_key: worth} if host.reward_key else worth
 
 

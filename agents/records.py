@@ -49,7 +49,7 @@ class Outcome(StrEnum):
     """The final answer hit its token budget."""
     ABORTED = "aborted"
     FAILED = "failed"
-    """Bad input or a failed request: carries a Failure, gets no gradient."""
+    """Bad input or a failed request: carries a TurnFailed, gets no gradient."""
 
 
 class FailureKind(StrEnum):
@@ -179,12 +179,6 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    kind: FailureKind
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class Trajectory:
     """One reading of one document by one agent."""
 
@@ -192,7 +186,7 @@ class Trajectory:
     outcome: Outcome
     answer: str = ""
     """The decoded final reply, thinking removed; empty unless the final turn was sampled."""
-    failure: Failure | None = None
+    failure: TurnFailed | None = None
     counts: dict[str, float] = field(default_factory=dict)
     """Metrics: those that ``rollout.run_trajectory`` gives for every agent, and the agent's own."""
     memories: tuple[tuple[int, ...], ...] = ()

@@ -124,7 +124,7 @@ class AskingReader(Reader):
         with client_for(self.endpoint, self.config.mem_concurrency).trajectory(f"document-{key[:16]}", 1) as session:
             trajectory = await run_trajectory(self.agent, reading, sample, watch=told.round_done)
         if trajectory.failure:
-            raise TurnFailed(trajectory.failure.kind, trajectory.failure.message)
+            raise trajectory.failure
         if trajectory.outcome is Outcome.ABORTED:
             raise TurnFailed(FailureKind.SERVER_ERROR, "the server ended the request")
         text = up_to_stop(trajectory.answer, stop)

@@ -52,5 +52,5 @@ def samples(trajectories: int) -> list[HostSample]:
                               [draw.random() for _ in reply], StopReason.STOP))
         trajectory = Trajectory(tuple(turns), Ending.COMPLETED, "\\boxed{x}")
         sample = HostSample(index=index, group_index=index // GROUP, reward=float(index % 2))
-        made.append(write_record(sample, Record.of_trajectory(trajectory), trajectory.answer, ()))
+        made.append(write_record(sample, Record.of_trajectory(trajectory), trajectory.answer))
     return made

@@ -29,10 +29,10 @@ from ..agents.interface import Reading
 from ..agents.one_prompt import BASELINES
 from ..agents.prompts import chat_frame, load_prompts
 from ..agents.recall import WordCounter, bm25, encoder
-from ..agents.records import FailureKind, Trajectory, TurnFailed
+from ..agents.records import FailureKind, Outcome, Trajectory, TurnFailed
 from ..config import EVAL_MODE, Config
 from ..hooks.host import sampling_of
-from ..hooks.sample import Record, Sample, failed, write_record
+from ..hooks.sample import Record, Sample, write_record
 from ..rollout import run_trajectory
 from ..rollout_client import How, client_for
 from .endpoint import EvalEndpoint
@@ -106,9 +106,8 @@ def one_prompt(config: Config, endpoint: EvalEndpoint) -> Callable[[EvalQuestion
         try:
             trajectory = await read(question, context, sampling)
         except TurnFailed as error:
-            trajectory = failed(error.kind, str(error))
+            trajectory = Trajectory((), Outcome.FAILED, failure=error)
         sample = Sample(prompt=question.text, metadata=question.metadata)
-        versions = [turn.weight_version for turn in trajectory.turns]
-        return write_record(sample, Record.of_trajectory(trajectory, evaluation=True), trajectory.answer, versions)
+        return write_record(sample, Record.of_trajectory(trajectory, evaluation=True), trajectory.answer)
 
     return ask

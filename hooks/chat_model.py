@@ -25,8 +25,6 @@ from ..system.errors import MemAgentError, reason_of
 from ..system.server_url import KEYS, chat_base, uses_proxy, without_key
 from ..system.text import one_line
 
-logger = logging.getLogger("mem_agent")
-
 
 class ChatFailed(MemAgentError):
     """No reply; ``kind`` is the reason, ``status`` the HTTP status, or 0 where there is none."""
@@ -74,8 +72,10 @@ class Reply:
     """Whether the limit of its tokens ended it."""
 
 
-_NEW_BUDGET = "max_completion_tokens"
-"""OpenAI's newer name for ``max_tokens``, the only one that some models accept."""
+_SHAPES = [(limit, neutral) for neutral in ({"top_p": 1.0} | NEUTRAL, {})
+           for limit in ("max_tokens", "max_completion_tokens")]
+"""How a request may be made: the limit's name, of which some models accept only the newer, and what is said neutrally,
+which strict servers refuse."""
 
 Messages = Sequence[Mapping[str, str]]
 T = TypeVar("T")
@@ -88,8 +88,7 @@ class ChatClient:
         self.settings = settings
         self.answered = 0
         """Calls so far that were answered."""
-        self._budget = "max_tokens"
-        self._neutral = True  # until a server turns out to refuse it
+        self._shapes: Sequence[tuple[str, Mapping[str, Any]]] = _SHAPES  # until a server has taken one
         self._loops: MutableMapping[Any, tuple[openai.AsyncOpenAI, asyncio.Semaphore]] = weakref.WeakKeyDictionary()
         for name in ("openai", "httpx", "httpx2"):  # they log every request
             logging.getLogger(name).setLevel(logging.WARNING)
@@ -132,36 +131,26 @@ class ChatClient:
             self._loops[loop] = client, asyncio.Semaphore(settings.concurrency)
         return self._loops[loop]
 
-    async def _asked(
-        self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None, neutral: bool = True
-    ) -> list[Reply]:
-        settings, budget, neutral = self.settings, self._budget, neutral and self._neutral
-        body: Any = {"model": settings.model, "messages": messages, "temperature": settings.temperature,
-                     budget: settings.max_output_tokens}
+    async def _asked(self, client: openai.AsyncOpenAI, messages: Messages, seed: int | None) -> list[Reply]:
+        settings, refusals = self.settings, list[Exception]()
+        body: Any = {"model": settings.model, "messages": messages, "temperature": settings.temperature}
         optional = {"top_p": settings.top_p, "seed": seed, "n": settings.samples if settings.samples > 1 else None}
         body |= {name: value for name, value in optional.items() if value is not None}
-        unset = {name: value for name, value in ({"top_p": 1.0} | NEUTRAL).items() if name not in body}
-        more: dict[str, Any] = unset if neutral else {}
-        if settings.thinking is not None:
-            more = more | {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
-        try:
-            choices = (await client.chat.completions.create(**body, extra_body=more)).choices
-        except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-            if _NEW_BUDGET in error.response.text and budget != _NEW_BUDGET:
-                self._budget = _NEW_BUDGET
-                return await self._asked(client, messages, seed, neutral)
-            if not neutral:
-                raise
-            replies = await self._asked(client, messages, seed, neutral=False)
-            if self._neutral:
-                self._neutral = False
-                logger.warning("%s takes not all of %s: what its model's generation_config.json says of them changes "
-                               "its replies", settings.url, ", ".join(unset))
-            return replies
-        if len(choices) < settings.samples:
-            raise ValueError(f"{len(choices)} replies, {settings.samples} were asked for")
-        return [Reply(choice.message.content or "", choice.finish_reason == "length")
-                for choice in choices[: settings.samples]]
+        thinking = settings.thinking is not None and {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
+        for limit, neutral in self._shapes:
+            more = {name: value for name, value in neutral.items() if name not in body} | (thinking or {})
+            try:
+                choices = (await client.chat.completions.create(
+                    **body, **{limit: settings.max_output_tokens}, extra_body=more)).choices
+            except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+                refusals.append(error)
+                continue
+            self._shapes = [(limit, neutral)]
+            if len(choices) < settings.samples:
+                raise ValueError(f"{len(choices)} replies, {settings.samples} were asked for")
+            return [Reply(choice.message.content or "", choice.finish_reason == "length")
+                    for choice in choices[: settings.samples]]
+        raise refusals[0]
 
     async def _told(self, ask: Callable[[openai.AsyncOpenAI], Awaitable[T]]) -> T:
         """The answer to ``ask``. What the library raises, or a reply of another shape, is a ChatFailed."""

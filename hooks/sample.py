@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
-from ..agents.records import Failure, FailureKind, Outcome, StopReason, Trajectory, Turn, TurnKind
+from ..agents.records import FailureKind, Outcome, StopReason, Trajectory, Turn, TurnKind
 from ..system.errors import MemAgentError
 
 
@@ -137,7 +137,7 @@ class Record:
         return cls(
             turns=tuple(replace(turn, state_rewards=earned, weight=weight) for turn, earned, weight in each),
             outcome=trajectory.outcome, counts=dict(trajectory.counts),
-            failure=failure.kind if failure else None, failure_message=failure.message if failure else None, **known)
+            failure=failure.kind if failure else None, failure_message=str(failure) if failure else None, **known)
 
     @classmethod
     def of(cls, sample: Any) -> Record | None:
@@ -167,14 +167,14 @@ def _shallow(record: Any) -> dict[str, Any]:
 # --- into the host's Sample ---------------------------------------------------------------------------------------
 
 
-def write_record(sample: Any, record: Record, answer: str, versions: Sequence[str], reward_key: str = "") -> Any:
-    """Write the outcome into the host's Sample, whose ``Status`` is the host's enum; ``versions`` of the weights."""
+def write_record(sample: Any, record: Record, answer: str, reward_key: str = "") -> Any:
+    """Write the outcome into the host's Sample, whose ``Status`` is the host's enum."""
     finished = record.outcome in FINISHED
     row = record.turns[-1] if finished else PLACEHOLDER
     sample.status = sample.Status(record.outcome.value)
     sample.response = answer
     sample.train_metadata = record.to_dict()
-    sample.weight_versions = list(dict.fromkeys(filter(None, versions)))
+    sample.weight_versions = list(dict.fromkeys(turn.weight_version for turn in record.turns if turn.weight_version))
     sample.tokens = list(row.tokens)
     sample.response_length = len(row.log_probs)
     sample.loss_mask = [int(finished)] * sample.response_length
@@ -201,11 +201,6 @@ def write_failure(sample: Any, kind: FailureKind, message: str, reward_key: str 
     sample.status = sample.Status(Outcome.FAILED.value)
     sample.loss_mask = [0] * sample.response_length
     sample.reward, sample.remove_sample = as_reward(0.0, reward_key), True
-
-
-def failed(kind: FailureKind, message: str) -> Trajectory:
-    """A trajectory that never began."""
-    return Trajectory((), Outcome.FAILED, failure=Failure(kind, message))
 
 
 # --- a run of nothing but failures --------------------------------------------------------------------------------

@@ -175,15 +175,6 @@ def kept_files(folder: Path) -> list[Path]:
     return sorted((folder / FOLDER).glob("*.jsonl"))
 
 
-def trace_files(folder: Path) -> list[Path]:
-    """Those that are kept. Raises TraceError where there is none."""
-    files = kept_files(folder)
-    if not files:
-        raise TraceError(f"{folder}: no {FOLDER}/*.jsonl; give the folder of a run (SAVE_PATH) or of an evaluation "
-                         "that was made with KEEP_TRAJECTORIES above 0")
-    return files
-
-
 def read_traces(file: Path) -> Iterator[TraceDocument | Trace]:
     """The file's records, one in memory at a time. Raises TraceError: a whole line is neither."""
     with file.open("rb") as lines:

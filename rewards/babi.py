@@ -22,7 +22,6 @@ about giving the last gift that fits, and of directions the sentence that answer
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 PEOPLE = ("Mary", "John", "Daniel", "Sandra")
@@ -75,24 +74,6 @@ def read_fact(sentence: str) -> Fact | None:
     return None
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a question names; empty where anyone or anything will do."""
-
-    giver: str = ""
-    """Of a question about one person, that person."""
-    thing: str = ""
-    receiver: str = ""
-    place: str = ""
-    direction: str = ""
-    """In which from ``place`` the answer lies."""
-
-    def fits(self, fact: Fact) -> bool:
-        """Whether the gift may be the one that is asked about."""
-        asked = (self.giver, self.thing, self.receiver)
-        return all(name in ("", said) for name, said in zip(asked, (fact.who, fact.what, fact.to), strict=True))
-
-
 _GIVER, _RECEIVER = r"(?P<giver>[A-Z]\w+)", r"(?P<receiver>[A-Z]\w+)"
 _THING, _PLACE = rf"the (?P<thing>{_any(THINGS)})", rf"the (?P<place>{_any(PLACES)})"
 _QUESTIONS = [(kind, re.compile(form)) for kind, form in (
@@ -113,43 +94,43 @@ class Notes:
     """
 
     def __init__(self, question: str) -> None:
-        asked = question.strip().rstrip("?").rstrip()
-        found = [(kind, match) for kind, form in _QUESTIONS if (match := form.fullmatch(asked))]
+        text = question.strip().rstrip("?").rstrip()
+        found = [(kind, match) for kind, form in _QUESTIONS if (match := form.fullmatch(text))]
         if not found:
             raise ValueError(f"{question!r} is no question of bAbI's tasks 1 to 5")
         (self.kind, match), *_ = found
-        named = {name: value or "" for name, value in match.groupdict().items()}
-        if back := named.pop("back", ""):
-            named["direction"] = OPPOSITE[back]
-        self.asked = Asked(**named)
+        named = match.groupdict("")
+        if "back" in named:
+            named["direction"] = OPPOSITE[named["back"]]
+        self._giver, self._thing, self._receiver, self._place, self._direction = (
+            named.get(name, "") for name in ("giver", "thing", "receiver", "place", "direction"))
         self._places: dict[str, str] = {}
         self._taken, self._holder, self._before = False, "", ""
         self._said = ""
-        self._other = ""
 
     def add(self, fact: Fact) -> None:
         """The next fact of the story."""
         if self.kind == "gift":
-            if fact.kind == "gave" and self.asked.fits(fact):
+            named = ((self._giver, fact.who), (self._thing, fact.what), (self._receiver, fact.to))
+            if fact.kind == "gave" and all(name in ("", said) for name, said in named):  # "": anyone will do
                 self._said = f"{fact.who} gave {fact.what} to {fact.to}"
         elif self.kind == "direction":
-            if fact.kind == "lies":
-                ways = {(fact.to, fact.what): fact.who, (fact.who, OPPOSITE[fact.what]): fact.to}
-                if other := ways.get((self.asked.place, self.asked.direction)):
-                    self._said, self._other = f"The {fact.who} is {fact.what} of the {fact.to}.", other
+            asked = self._place, self._direction
+            if fact.kind == "lies" and asked in ((fact.to, fact.what), (fact.who, OPPOSITE[fact.what])):
+                self._said = f"The {fact.who} is {fact.what} of the {fact.to}."
         elif self.kind == "person":
-            if fact.kind == "moved" and fact.who == self.asked.giver:
-                self._said, self._other = f"{fact.who}: {fact.what}", fact.what
+            if fact.kind == "moved" and fact.who == self._giver:
+                self._said = f"{fact.who}: {fact.what}"
         else:
             self._follow(fact)
 
     def _follow(self, fact: Fact) -> None:
-        thing = self.asked.thing
+        thing = self._thing
         if fact.kind == "moved" and not self._taken:
             self._places[fact.who] = fact.what
         elif fact.kind == "moved" and fact.who == self._holder:
             here = self._places[thing]
-            if fact.what == self.asked.place and here not in ("", self.asked.place):
+            if fact.what == self._place and here not in ("", self._place):
                 self._before = here
             self._places[thing] = fact.what
         elif fact.kind in ("took", "gave") and fact.what == thing:
@@ -169,16 +150,7 @@ class Notes:
         if not self._taken:
             line = dict.fromkeys(PEOPLE, UNKNOWN) | self._places
             return ", ".join(f"{who}: {place}" for who, place in line.items()) if self._places else ""
-        thing = self.asked.thing
+        thing = self._thing
         holder = f", {self._holder}" if self._holder else ""
         before = f"; before: {self._before or UNKNOWN}" if self.kind == "way" else ""
         return f"{thing}{holder}: {self._places[thing] or UNKNOWN}{before}"
-
-    @property
-    def answer(self) -> str:
-        """What the memory says the answer is; empty where it says none."""
-        if self.kind in ("person", "direction"):
-            return self._other
-        if self.kind == "thing":
-            return self._places.get(self.asked.thing, "")
-        return self._before if self.kind == "way" else ""

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 from ...asking.word_diff import WITHOUT_BLANKS, Change, Piece, word_diff
 from ...evaluation.results import length_order
 from ...evaluation.summary import main_metric
-from ...hooks.traces import FOLDER, Trace, TraceDocument, TraceError, TraceTurn, read_traces, trace_files
+from ...hooks.traces import FOLDER, Trace, TraceDocument, TraceError, TraceTurn, kept_files, read_traces
 from ...rewards.qa_metrics import CLOSED_ANSWERS, PUNCTUATION, normalise_squad
 
 Span = tuple[int, int]
@@ -133,10 +133,10 @@ class Group(NamedTuple):
 
 def files_of(folder: Path) -> list[Path]:
     """Those that have a trajectory. Raises TraceError where none has."""
-    files = [file for file in trace_files(folder) if file.stat().st_size]
+    files = [file for file in kept_files(folder) if file.stat().st_size]
     if not files:
-        raise TraceError(f"{folder}: its {FOLDER}/*.jsonl hold no trajectory: one was larger than all that is "
-                         "kept, or the run was killed before one was kept")
+        raise TraceError(f"{folder}: no {FOLDER}/*.jsonl with a trajectory; give the folder of a run (SAVE_PATH) or "
+                         "of an evaluation that was made with KEEP_TRAJECTORIES above 0")
     return files
 
 

@@ -44,7 +44,6 @@ Without earlier texts there is nothing to be unlike: 0, and nothing enters the w
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import math
@@ -52,7 +51,6 @@ import unicodedata
 from abc import abstractmethod
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -203,15 +201,7 @@ class Episodic(Intrinsic):
         super().__init__(settings, {"exploit": settings.exploit, **explore})
         self._encoder = encoder
         self._vector = lru_cache(maxsize=_EMBEDDED)(lambda text: encoder.encode([text])[0])
-        self._thread = ThreadPoolExecutor(1)
         self.stores = {kind: Store(KEYS, VALUES) for kind in (["success", "failure"] if explore else ["success"])}
-
-    async def parts(self, answer: Answered) -> Parts:
-        """The answer's own, while its texts are embedded beside the rollout."""
-        if answer.reasoning.strip():
-            for text in (normalised(answer.question), answer.reasoning):
-                await asyncio.wrap_future(self._thread.submit(self._vector, text))
-        return answer.parts
 
     def raw_terms(self, batch: Sequence[Answered]) -> Sequence[Mapping[str, float]]:
         @cache

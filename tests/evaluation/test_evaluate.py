@@ -12,7 +12,7 @@ from mem_agent import eval_ruler_hqa as ev
 from mem_agent.evaluation.questions import load_questions
 from mem_agent.evaluation.results import EvalError, read_rows, read_run
 from mem_agent.evaluation.summary import failures, tables
-from mem_agent.hooks.traces import Trace, read_traces, trace_files
+from mem_agent.hooks.traces import Trace, kept_files, read_traces
 from mem_agent.tests.helpers.evaluations import RED, counted, encode, evaluate, turns_asked, write_data
 from mem_agent.tests.helpers.fake_router import FakeRouter, running_beside
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
@@ -160,7 +160,7 @@ def test_entries_are_asked_as_conversations_and_scored_by_an_own_task_and_what_i
 
 def test_every_answer_has_its_trajectory_and_a_failed_one_is_replaced(tmp_path, model):
     def kept(output):
-        records = [record for file in trace_files(output) for record in read_traces(file)]
+        records = [record for file in kept_files(output) for record in read_traces(file)]
         return {one.id: one for one in records if isinstance(one, Trace)}
 
     write_data(tmp_path, count=2)

@@ -38,7 +38,7 @@ def test_a_turn_tells_what_it_was_shown_and_what_was_remembered_after_it(agent):
     done = read(replies, 3, agent=agent, agent_args=args).trajectory
     memories = find_golds(done.memories, VOCABULARY.decode, ("red",), keep=True)
     record = Record.of_trajectory(done, memories=tuple(memories), task="qa")
-    written = write_record(Sample(prompt=QUESTION), record, done.answer, [])
+    written = write_record(Sample(prompt=QUESTION), record, done.answer)
     document = Teller(VOCABULARY).document([record])
     trace = Teller(VOCABULARY).trace(Config(agent=agent), written, record, id="1")
     shown = ["".join(document.sections[number] for number in turn.sections) for turn in trace.turns]
@@ -54,7 +54,7 @@ def test_a_turn_tells_what_it_was_shown_and_what_was_remembered_after_it(agent):
 def kept(run):
     """Of each rollout's file the groups that it has, in order."""
     files = {path: [one.group for one in read_traces(path) if one.kind == "trajectory"]
-             for path in traces.trace_files(run)}
+             for path in traces.kept_files(run)}
     return {int(path.stem.removeprefix("rollout_")): list(dict.fromkeys(found)) for path, found in files.items()}
 
 
@@ -95,7 +95,7 @@ def groups(*names, text=""):
 def test_the_oldest_go_first_and_of_a_run_that_was_set_back_one_line_is_kept(tmp_path):
     for number in range(6):
         traces.write_rollout(tmp_path, number, groups("a", "b", text="x" * 1000), 1, 10**4)  # of some 3 kB a group
-        assert sum(path.stat().st_size for path in traces.trace_files(tmp_path)) <= 10**4
+        assert sum(path.stat().st_size for path in traces.kept_files(tmp_path)) <= 10**4
     assert kept(tmp_path) == {4: ["a"], 5: ["a"]}
     traces.write_rollout(tmp_path, 3, groups("c", "d"), 1, 10**9)
     assert kept(tmp_path) == {3: ["c", "d"]}
@@ -112,7 +112,7 @@ def test_a_continued_evaluation_goes_on_with_the_same_file_within_its_bound(tmp_
         return [files.write(document, Trace(id=f"50-{n}-0", length="50", document="d")) for n in numbers]
 
     written(0, 1)
-    (path,) = traces.trace_files(tmp_path)
+    (path,) = traces.kept_files(tmp_path)
     # What a killed run leaves of a line: its end is missing.
     path.write_bytes(path.read_bytes() + b'{"kind": "document", "id": "e", "sections": []}')
     assert [record.id for record in read_traces(path)] == ["d", "50-0-0", "50-1-0"]

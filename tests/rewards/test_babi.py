@@ -1,5 +1,6 @@
 """bAbI's sentences and the memory of a question, by hand and beside the simulated worlds."""
 
+import re
 from random import Random
 
 import pytest
@@ -77,7 +78,8 @@ def test_a_simulated_story_has_the_archives_forms_and_its_memory_holds_the_answe
             notes = Notes(question)
             for fact in facts:
                 notes.add(fact)
-            assert notes.answer == answer if task != "qa5" else answer in notes.text
+            words = re.findall(r"\w+", notes.text)  # such as `milk, John: garden; before: kitchen`
+            assert answer in (words[-1:] if task in ("qa1", "qa2", "qa3") else {*words} - {*question.split()})
             longest = max(longest, len(notes.text))
     assert longest <= 80
 
