@@ -50,7 +50,7 @@ LISTED = {
 STEPS = {
     "launch": "launch.launch", "rehearse": "rehearsal.rehearse", "average": "checkpoints.average",
     "hf-to-torch-dist": "checkpoints.hf_to_torch_dist", "memsifter": "memsifter.all_stages",
-    "prepare-rl-data": "memsifter.rl_data", "synthesize": "data.synthesize", "download": "data.eval_files",
+    "prepare-rl-data": "memsifter.rl_data", "synthesize": "data.synthesize",
     "closed-book": "evaluation.closed_book", "pocket": "pocket.prepare", "smollm2": "pocket.smollm2",
 }
 """Steps that a script or one of these takes, or variants: callable, not listed."""

@@ -55,7 +55,7 @@ from tqdm import tqdm
 from .checkpoints.hf_model import load_vocabulary, local_folder
 from .data import babilong
 from .data.babilong import Count, write_babilong
-from .data.document_store import DocumentWriter, store_folder
+from .data.document_store import DocumentStore, store_folder
 from .data.eval_files import sha256_of
 from .data.own_questions import numbered_documents, write_folder
 from .data.questions import Question, load_corpora, read_question, row_of
@@ -92,7 +92,8 @@ def main(argv: list[str] | None = None) -> int:
     counts: Counter[str] = Counter()
     converted = (written for _, written in _good_rows(args, counts))
     rows = _synthesized(args, counts) if args.synthesize else converted
-    with DocumentWriter(store_folder(output)) as documents, replacing(output) as out, closing(rows):
+    documents = DocumentStore(store_folder(output))
+    with replacing(output) as out, closing(rows):
         for line, document in rows:
             stop_if_asked()
             if document is not None:

@@ -45,7 +45,7 @@ def document_id(text: str) -> str:
 
 
 class DocumentStore:
-    """Reads documents by id; may be shared by threads and pickled."""
+    """Reads and adds documents by id; may be shared by threads and pickled."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -65,35 +65,17 @@ class DocumentStore:
     def _file(self, context_id: str) -> Path:
         return self.path / context_id[:2] / f"{context_id}.txt"
 
-
-class DocumentWriter(DocumentStore):
-    """Adds documents to a store, which is created by the first one; an error removes what the block has added.
-
-    with DocumentWriter(store_folder("train.jsonl")) as documents:
-        context_id = documents.add(text)
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        super().__init__(path)
-        self._added: list[Path] = []
-
     def add(self, text: str) -> str:
-        """Store a text, unless it is there already, and return its id. Raises OSError."""
+        """Store a text, unless it is there already, and return its id; the first one makes the store.
+
+        Raises OSError. What a failed run has added stays, and is found by the next one.
+        """
         context_id = document_id(text)
         file = self._file(context_id)
         if context_id not in self:
             draft = file.with_suffix(f".{os.getpid()}.tmp")
-            self._added += [draft, file]
             with naming(file):
                 file.parent.mkdir(parents=True, exist_ok=True)
                 draft.write_bytes(text.encode())
                 draft.replace(file)
         return context_id
-
-    def __enter__(self) -> DocumentWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            for file in self._added:
-                file.unlink(missing_ok=True)

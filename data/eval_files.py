@@ -1,9 +1,4 @@
-"""A folder of evaluation files: their names, what each was made from, documents by number, and the published ones.
-
-    mem-agent download --output DIR --lengths "50 200"
-
-fetches published ``eval_<documents>.json``. ``huggingface_hub`` resumes what was interrupted, verifies what arrives,
-and fetches a file that is there only if the hub has another. HF_ENDPOINT, HF_TOKEN and the like are its own.
+"""A folder of evaluation files: their names, what each was made from, and documents by number.
 
 ``manifest.json`` says what each file was made from::
 
@@ -35,17 +30,14 @@ row asks the same question.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 
-from ..system.cli import one_line_errors
-from ..system.errors import reason_of
 from ..system.files import folder_lock, replacing, write_atomically
 from .questions import assemble, read_questions
 from .rows import DataError, open_file
@@ -57,7 +49,6 @@ INDEX_ONLY_ABOVE = 10_000
 MANIFEST, CORPUS = "manifest.json", "corpus.jsonl"
 RAW_NAMES = ("hotpot_dev_distractor_v1.json", "hotpotqa_dev.json")
 """The official name, and the one that MemAgent's code gives the file."""
-DATASET = "BytedTsinghua-SIA/hotpotqa"
 
 
 def eval_name(length: int | str) -> str:
@@ -191,34 +182,3 @@ def published_ids(published: Path, raw: Path) -> tuple[str, ...]:
         except DataError as error:
             raise DataError(f"{published}: {row.where}: {error}") from None
     return tuple(ids)
-
-
-# --- the published files ---------------------------------------------------------------------------------------------
-@one_line_errors("the same command continues with what is missing")
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command that fetches what is missing; returns its exit code."""
-    parser = argparse.ArgumentParser(prog="mem-agent download", description="Fetch published evaluation files.")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of eval_<length>.json")
-    parser.add_argument("--lengths", help="numbers of documents (all that the dataset has)")
-    parser.add_argument("--dataset", default=DATASET, metavar="ID", help=f"dataset on the hub ({DATASET})")
-    parser.add_argument("--revision", help="branch, tag or commit")
-    args = parser.parse_args(argv)
-    from huggingface_hub import snapshot_download  # slow to import, and reads HF_ENDPOINT when it is
-
-    files = {args.output / eval_name(n): n for n in (parse_lengths(args.lengths) if args.lengths else LENGTHS)}
-    names = [path.name for path in files]
-    if made := Manifest(args.output).files.keys() & names:
-        raise DataError(f"{args.output / min(made)}: was made by synthesize; choose another folder")
-    try:
-        snapshot_download(args.dataset, repo_type="dataset", revision=args.revision, allow_patterns=names,
-                          local_dir=args.output)
-    except Exception as error:  # the hub client raises its own, HTTP, file and value errors alike
-        raise DataError(f"{args.dataset}: {reason_of(error)} (HF_ENDPOINT and HF_TOKEN say where and as whom); run "
-                        "again to continue") from None
-    there = {path: n for path, n in files.items() if path.is_file()}
-    for path, n in there.items():
-        hint = f"; put HotpotQA's {RAW_NAMES[0]} beside it" if n > INDEX_ONLY_ABOVE else ""
-        print(f"{path}: there{hint}")
-    if not there or (args.lengths and there != files):
-        raise DataError(f"{args.dataset} has not all of {', '.join(names)}")
-    return 0

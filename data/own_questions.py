@@ -32,7 +32,7 @@ from typing import Any
 
 import orjson
 
-from .document_store import DocumentWriter, store_folder
+from .document_store import DocumentStore, store_folder
 from .eval_files import eval_name, locked_manifest, parse_lengths
 from .questions import Paragraph, PoolQuestion, Question, assemble, pool_question, row_of, spaced_documents
 from .rows import BadRow, DataError, as_json_list
@@ -107,7 +107,8 @@ def write_folder(
     with locked_manifest(folder) as manifest:
         made = source | {"documents": documents}
         if not manifest.has(TRAIN, made):
-            with manifest.draft(TRAIN, made) as file, DocumentWriter(store_folder(folder / TRAIN)) as store:
+            store = DocumentStore(store_folder(folder / TRAIN))
+            with manifest.draft(TRAIN, made) as file:
                 for row, document in map(row_of, rows):
                     file.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
                     if document is not None:

@@ -35,6 +35,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
+from ijson import JSONError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from ..agents import agent_class
@@ -42,7 +43,7 @@ from ..agents.records import TurnFailed
 from ..agents.vocabulary import Vocabulary
 from ..config import Config, ConfigError
 from ..data.eval_files import CORPUS, Corpus, RawFile, find_raw, sha256_of
-from ..data.rows import DataError, NotJson, json_list
+from ..data.rows import DataError, json_list
 from ..hooks.reader import REPLY_PREFIX, REPLY_TOKENS, task_of
 from ..hooks.sample import Record, Sample
 from ..hooks.traces import EvaluationFiles, Teller
@@ -147,8 +148,8 @@ def load_questions(data_root: Path, length: str) -> Iterator[Entry]:
             raise EvalError(f"{where} has no usable `{wrong['loc'][0]}`: {wrong['msg']}") from None
         except DataError as error:
             raise EvalError(f"{where}: {error}") from None
-        except (NotJson, AttributeError) as error:
-            raise EvalError(f"{path}: {error}; fetch or make it again") from None
+        except (JSONError, AttributeError) as error:
+            raise EvalError(f"{path}: not a JSON list of entries ({error}); fetch or make it again") from None
     if not seen:
         raise EvalError(f"{path}: expected a non-empty list")
 

@@ -82,7 +82,7 @@ def read_results(folders: Sequence[Path]) -> list[Results]:
     """The folders' results in the order given, each once.
 
     Raises:
-        EvalError: a folder is not an evaluation's, has no rows, or has a damaged one.
+        EvalError: a folder is not an evaluation's, or has no rows.
     """
     resolved = list(dict.fromkeys(folder.resolve() for folder in folders))
     found = []
@@ -125,13 +125,10 @@ def has_run(output: Path) -> bool:
 
 
 def read_run(output: Path) -> Run:
-    """``run.json``. Raises EvalError where the folder has none, or a damaged one."""
+    """``run.json``. Raises EvalError where the folder has none."""
     if not has_run(output):
         raise EvalError(f"{output}: no results; give the folder of an evaluation")
-    try:
-        return Run(**orjson.loads((output / _RUN).read_bytes()))
-    except (ValueError, TypeError) as error:
-        raise EvalError(f"{output / _RUN}: damaged ({error}); remove {output} and evaluate again") from None
+    return Run(**orjson.loads((output / _RUN).read_bytes()))
 
 
 def rows_path(output: Path, length: str) -> Path:
@@ -139,16 +136,10 @@ def rows_path(output: Path, length: str) -> Path:
 
 
 def read_rows(output: Path, length: str) -> list[Row]:
-    """The newest row of each (question, sample). Raises EvalError where a whole line is no row."""
-    path, newest = rows_path(output, length), dict[tuple[str, int], Row]()
+    """The newest row of each (question, sample)."""
+    path = rows_path(output, length)
     whole = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
-    for number, line in enumerate(whole, start=1):
-        try:
-            row = orjson.loads(line)
-            newest[row["_id"], row["sample"]] = row
-        except (ValueError, TypeError, KeyError) as error:
-            raise EvalError(f"{path}: line {number} is no row of an evaluation ({error!r}); remove it") from None
-    return list(newest.values())
+    return list({(row["_id"], row["sample"]): row for row in map(orjson.loads, whole)}.values())
 
 
 def scores_of(row: Row) -> dict[str, float]:

@@ -309,17 +309,12 @@ def _table(lines: Iterable[tuple[str, str, Columns]]) -> str:
 
 
 def _accuracy(lines: Lines, main: Any) -> Columns:
-    not_read, passes = lines.get("not_read"), _family(lines, "pass")
-    columns = {
+    not_read = lines.get("not_read")
+    return {
         "n": int(lines["rows"].mean), "failed": int(lines["failed"].mean), "missing": int(lines["missing"].mean),
         "not read": f"{not_read.mean:.1f}%" if not_read else "-", "accuracy": _mean(main), _RANGE: _range(main),
         **{name: _mean(lines.get(name)) for name in ("em", "f1", "sub_em_legacy")},
     }
-    if passes:  # best@ is the last, and pass@1 says nothing more than the accuracy
-        *chances, best = passes.items()
-        columns["pass@k"] = _at_k(*chances[-1]) if len(chances) > 1 else "-"
-        columns["best@k"] = _at_k(*best)
-    return columns
 
 
 def _own(lines: Lines, main: Any) -> Columns:
@@ -334,8 +329,8 @@ def _agent(lines: Lines, main: Any) -> Columns:
 
 
 def _passes(lines: Lines, main: Any) -> Columns:
-    """The chance that one of k answers is right, for each k."""
-    chances = {name: _both(line) for name, line in _family(lines, "pass").items() if name.startswith("pass@")}
+    """The chance that one of k answers is right, for each k, and the expected best of all."""
+    chances = {name: _both(line) for name, line in _family(lines, "pass").items()}
     return {"questions": int(lines["questions"].mean), **chances} if chances else {}
 
 
@@ -349,10 +344,6 @@ def _suite(suite: Suite, lines: Lines) -> Columns:
 
 def _family(lines: Lines, family: str) -> dict[str, Any]:
     return {name: line for name, line in lines.items() if line.family == family}
-
-
-def _at_k(name: str, line: Any) -> str:
-    return f"{line.mean:.1f} (k={name.partition('@')[2]})"
 
 
 def _mean(line: Any) -> str:

@@ -30,9 +30,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from tokenizers import Tokenizer
 
-from ..checkpoints.hf_model import local_folder
+from ..checkpoints.hf_model import load_vocabulary, local_folder, tokenizer_hash
 from ..rewards.intrinsic.encoder import Encoder, Vectors, encoder_folder, make_encoder
 from ..rewards.sessions import BadRow, Session, embedded_text, question_of, render_session
 from ..system.cli import one_line_errors, positive_number
@@ -58,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                            device=None if given.gpus else "cpu")
     tokenizer = given.tokenizer or str(encoder_folder(path or name, VARIABLE))
     settings = {"model": encoder.name, "weights": encoder.fingerprint,
-                "tokenizer": TokenCounter(tokenizer).fingerprint}
+                "tokenizer": tokenizer_hash(local_folder(tokenizer, "--tokenizer", weights=False))}
     threads = max(1, (os.cpu_count() or 1) // given.workers)
     resources = {"num_gpus": given.gpus} if given.gpus else {"num_cpus": threads}
     for data, source in sources.items():
@@ -138,12 +137,8 @@ class TokenCounter:
 
     def __init__(self, tokenizer: str) -> None:
         """``tokenizer``: a model's folder or id. Raises ConfigError."""
-        content = (local_folder(tokenizer, "--tokenizer", weights=False) / "tokenizer.json").read_bytes()
-        self.fingerprint = hashlib.sha256(content).hexdigest()[:16]
-        self._tokenizer = Tokenizer.from_buffer(content)
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        self._count = lru_cache(2**14)(self.count)
+        vocabulary = load_vocabulary(local_folder(tokenizer, "--tokenizer", weights=False))
+        self.count = lru_cache(2**14)(lambda text: len(vocabulary.encode_text(text)))
 
     def sessions(self, sessions: Sequence[Session]) -> list[int]:
         """What each adds to a history of them all: the session rendered, and the newline behind it.
@@ -151,7 +146,4 @@ class TokenCounter:
         Its number has as many digits as the history's last one, so that no number that it is shown under costs more.
         """
         number = 10 ** max(2, len(str(len(sessions) - 1))) - 1
-        return [self._count(f"{render_session(session, number)}\n") for session in sessions]
-
-    def count(self, text: str) -> int:
-        return len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        return [self.count(f"{render_session(session, number)}\n") for session in sessions]

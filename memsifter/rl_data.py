@@ -77,7 +77,7 @@ from pydantic import BaseModel, NonNegativeInt, TypeAdapter
 
 from ..checkpoints.hf_model import load_vocabulary, local_folder, tokenizer_hash
 from ..config import Config
-from ..data.document_store import SHARED_STORE, DocumentWriter
+from ..data.document_store import SHARED_STORE, DocumentStore
 from ..data.eval_files import Manifest, locked_manifest, sha256_of
 from ..data.rows import BATCH_ROWS
 from ..rewards import sessions
@@ -248,8 +248,8 @@ def rank_row(dataset: str, asked: HistoryQuestion, row: Row, prompts: RankingPro
 
 
 def write_files(manifest: Manifest, source: Row, parts: Sequence[Part], prompts: RankingPrompts, seed: int) -> None:
-    tested: set[object] = set()
-    with scratch_folder(".rows-", manifest.folder) as scratch, DocumentWriter(manifest.folder / SHARED_STORE) as store:
+    tested, store = set[object](), DocumentStore(manifest.folder / SHARED_STORE)
+    with scratch_folder(".rows-", manifest.folder) as scratch:
         with pa.ipc.new_stream(scratch / "rows.arrow", SCHEMA) as spool:
             for part in parts:
                 for row, history in made_rows(part, usable_rows(part, tested, seed), prompts):

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..data.document_store import DocumentWriter, store_folder
+from ..data.document_store import DocumentStore, store_folder
 from ..system.cli import one_line_errors, whole_number
 from ..system.files import replacing, write_atomically
 from . import sifter, task
@@ -35,8 +35,8 @@ def prepare(folder: Path, seed: int, name: str = "look-up") -> None:
     """Write the files; their content is a function of task and seed alone."""
     folder.mkdir(parents=True, exist_ok=True)
     train, module = folder / "train.jsonl", sifter if name == "sifter" else task
-    # The store is held until the rows that refer to it are there as well.
-    with DocumentWriter(store_folder(train)) as documents, replacing(train) as out:
+    documents = DocumentStore(store_folder(train))
+    with replacing(train) as out:
         for index, example in enumerate(drawn(name, FIRST_TRAIN_SEED + seed, TRAIN_ROWS)):
             if name == "sifter":
                 documents.add(sifter.stored(example))

@@ -82,7 +82,7 @@ class Material(NamedTuple):
 
 
 def read_material(given: Sequence[Path]) -> Material:
-    """Raises MemAgentError where a folder is neither run nor results, is empty, or is damaged."""
+    """Raises MemAgentError where a folder is neither run nor results, or is empty."""
     folders = list(dict.fromkeys(path.resolve() for path in given))
     runs = [path for path in folders if (path / METRICS_FILE).is_file()]
     sifted = [path for path in folders if (path / FILE).is_file()]
@@ -106,13 +106,7 @@ def read_material(given: Sequence[Path]) -> Material:
 
 
 def _rollouts(path: Path) -> pd.DataFrame:
-    lines = []
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
-        try:
-            lines.append(orjson.loads(line))
-        except ValueError:
-            raise MemAgentError(f"{path}: line {number} is no rollout; remove that line") from None
-    if not lines:
+    if not (lines := list(map(orjson.loads, path.read_bytes().split(b"\n")[:-1]))):
         raise MemAgentError(f"{path}: no rollout yet; wait for the first one")
     numbers = pd.DataFrame(lines).drop_duplicates("rollout", keep="last").set_index("rollout").sort_index()
     numbers = numbers.apply(pd.to_numeric, errors="coerce")

@@ -1,12 +1,11 @@
-"""Published evaluation files: what numbers of documents mean, whose questions they are, and how they are fetched."""
+"""Published evaluation files: what numbers of documents mean, and whose questions they are."""
 
 import json
 
-import huggingface_hub
 import pytest
 
 from mem_agent.data import synthesize
-from mem_agent.data.eval_files import DATASET, main, published_ids
+from mem_agent.data.eval_files import published_ids
 from mem_agent.data.rows import DataError
 from mem_agent.evaluation.questions import data_hash, load_questions
 from mem_agent.evaluation.results import EvalError
@@ -57,24 +56,3 @@ def test_published_questions_are_rows_of_the_raw_file_in_the_files_order(root, t
     assert synthesize.main([*flags, "--published-questions", str(one)]) == 0
     (made,) = json.loads((tmp_path / "out" / "eval_2.json").read_text())
     assert (made["input"], made["id"], made["answers"]) == ("Where?", "b", ["Rome"])
-
-
-def test_the_lengths_that_are_asked_for_or_all_are_fetched(tmp_path, monkeypatch, capsys):
-    hub = {"eval_50.json": "[50]", "eval_25600.json": "[]"}
-
-    def snapshot(dataset, *, repo_type, revision, allow_patterns, local_dir):
-        if dataset == "a/none":
-            raise ConnectionError("refused")
-        assert revision == (None if dataset == DATASET else "v1")
-        for name in set(allow_patterns) & set(hub):
-            (local_dir / name).write_text(hub[name])
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    output = ["--output", str(tmp_path)]
-    assert main([*output, "--lengths", "50", "--dataset", "a/b", "--revision", "v1"]) == 0 == main(output)
-    first, again, by_number = capsys.readouterr().out.splitlines()
-    assert first == again == f"{tmp_path / 'eval_50.json'}: there" and RAW in by_number
-    for flags, said in ((["--lengths", "50 100"], "eval_100.json"), (["--dataset", "a/none"], "a/none: Connection")):
-        assert main([*output, *flags]) == 1 and said in capsys.readouterr().err
-    (tmp_path / "manifest.json").write_text('{"files": {"eval_50.json": {"source": {}}}}')  # a synthesised one
-    assert main([*output, "--lengths", "50"]) == 1 and "eval_50.json" in capsys.readouterr().err

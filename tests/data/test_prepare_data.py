@@ -86,7 +86,7 @@ def test_a_failed_run_leaves_earlier_files_alone(tmp_path, out, capsys):
     (tmp_path / "late.csv").write_text('question,answer,context\nWho?,Ann,' + "y" * 20_001 + '\nWho?,Ann,"\n')
     for name, code in (("columns.jsonl", 1), ("late.csv", 2), ("table.tsv", 2)):
         assert prepare(tmp_path / name, out) == code
-        assert name in capsys.readouterr().err.splitlines()[-1] and files(out.parent) == before
+        assert name in capsys.readouterr().err.splitlines()[-1] and before.items() <= files(out.parent).items()
     assert prepare(tmp_path / "good.jsonl", tmp_path / "good.jsonl") == 2
     assert len(rows_of(tmp_path / "good.jsonl")) == 1
 

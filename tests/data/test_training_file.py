@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mem_agent.config import Config
-from mem_agent.data.document_store import DocumentStore, DocumentWriter, MissingDocument, document_id
+from mem_agent.data.document_store import DocumentStore, MissingDocument, document_id
 from mem_agent.data.rows import DataError
 from mem_agent.data.training_file import DataSource, TrainingRow, data_bytes, is_curriculum, training_files
 from mem_agent.tests.helpers.question_rows import put
@@ -85,8 +85,7 @@ TEXTS = ["test", "Zürich\r\nümlaut", "long " * 10_000, "\u2028 \x00 𝒙"]
 
 
 def test_a_document_is_stored_once_as_a_file_named_by_the_start_of_its_sha256(tmp_path):
-    with DocumentWriter(tmp_path) as documents:
-        ids = [documents.add(text) for text in TEXTS * 2]
+    ids = list(map(DocumentStore(tmp_path).add, TEXTS * 2))
     assert ids[0] == document_id("test") == "9f86d081884c7d65"  # printf test | sha256sum
     store = pickle.loads(pickle.dumps(DocumentStore(tmp_path)))
     assert ids[:4] == ids[4:] and len(list(tmp_path.rglob("*.txt"))) == 4 and list(map(store.get, ids[:4])) == TEXTS

@@ -28,7 +28,7 @@ def questions_of(root, content, length="50"):
 
 
 @pytest.mark.parametrize("content,message", [
-    ("[", "not JSON"),
+    ("[", "not a JSON list"),
     ([WHOLE | {"answers": []}], "entry 0.*`answers`"),
     ([WHOLE, WHOLE | {"input": " ", "index": 2}], "entry 1.*`input`"),
     ([WHOLE | {"context": [7, 2]}], "entry 0.*hotpot_dev_distractor"),

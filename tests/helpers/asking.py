@@ -16,21 +16,16 @@ from mem_agent.asking.serve import listening_socket, server
 from mem_agent.config import Config
 from mem_agent.rollout_client import Dialect, Endpoint, close_clients
 from mem_agent.tests.helpers.fake_router import FakeRouter, running
+from mem_agent.tests.helpers.tiny_tokenizer import encode as reply
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 VOCABULARY = Vocabulary(make_tokenizer())
-END = VOCABULARY.encode_markup("<|im_end|>")
 SETTINGS = {"mem_chunk_tokens": 2, "mem_max_memory": 32, "mem_max_final": 16}
 DOCUMENT = "QWZRXY"
 """Three sections: QW, ZR and XY."""
 ASKED = [{"role": "user", "content": f"{DOCUMENT}\nQuestion: Who, then?"}]
 REPLIES = ["red", "red", f"red {DOCUMENT}", f"so \\boxed{{{DOCUMENT}}}"]
 FAULTS = ("hang", "abort")
-
-
-def reply(text: str) -> list[int]:
-    """A router's answer, as ids."""
-    return VOCABULARY.encode_text(text) + END
 
 
 def router_of(replies: Sequence[Any], streams: bool = True) -> FakeRouter:

@@ -8,14 +8,9 @@ from mem_agent.config import Config
 from mem_agent.evaluation.results import read_results
 from mem_agent.evaluation.summary import summary_of
 from mem_agent.tests.helpers.fake_router import running_beside
-from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
+from mem_agent.tests.helpers.tiny_tokenizer import encode, make_tokenizer
 
 CONFIG = Config(mem_chunk_tokens=8, mem_max_memory=8, mem_max_final=16)
-
-
-def encode(text):
-    tokenizer = make_tokenizer()
-    return tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id]
 
 
 RED = encode("it is \\boxed{red}")

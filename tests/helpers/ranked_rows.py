@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from mem_agent.data.document_store import DocumentWriter, store_folder
+from mem_agent.data.document_store import DocumentStore, store_folder
 from mem_agent.hooks.sample import Sample
 
 from .samples import trajectory, turns_of
@@ -33,9 +33,8 @@ def metadata(history_id: str, count: int, *, gold: int, answer: str = "Lyon", **
 
 def stored_rows(train_data: str | Path, golds: list[int], count: int = 12) -> list[dict[str, Any]]:
     """The metadata of a row for each gold, their histories in the store beside ``train_data``."""
-    with DocumentWriter(store_folder(train_data)) as documents:
-        answers = [f"Lyon{number}" for number in range(len(golds))]
-        ids = [documents.add(history(count, gold=g, answer=a)) for g, a in zip(golds, answers, strict=True)]
+    documents, answers = DocumentStore(store_folder(train_data)), [f"Lyon{number}" for number in range(len(golds))]
+    ids = [documents.add(history(count, gold=g, answer=a)) for g, a in zip(golds, answers, strict=True)]
     return [metadata(i, count, gold=g, answer=a) for i, g, a in zip(ids, golds, answers, strict=True)]
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from .stage_rows import write_rows
 
 TALKS = ("the key is red", "Ben sleeps a lot", "we ate fish", "it rained in Lyon")
 
@@ -38,11 +37,7 @@ def chat_row(id: str, said: str, **columns: Any) -> dict[str, Any]:
 
 
 def write_stage(folder: Path, rows: Sequence[dict[str, Any]], kind: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    table = pa.Table.from_pylist(list(rows))
-    for name in ("answer_session_ids", "all_options"):
-        table = table.set_column(table.schema.get_field_index(name), name, table[name].cast(pa.list_(pa.string())))
-    pq.write_table(table, folder / f"locomo_test_{kind}.parquet")
+    write_rows(folder / f"locomo_test_{kind}.parquet", list(rows))
 
 
 def small_results(root: Path) -> Path:

@@ -11,7 +11,7 @@ import pytest
 from mem_agent import rollout
 from mem_agent.config import ConfigError
 from mem_agent.custom_convert import custom_convert
-from mem_agent.data.document_store import DocumentWriter
+from mem_agent.data.document_store import DocumentStore
 from mem_agent.hooks.metrics import rollout_metrics
 from mem_agent.hooks.reader import messages_before, question_of, row_of
 from mem_agent.hooks.sample import AllFailed, Record, Sample
@@ -87,8 +87,7 @@ def test_chunks_left_to_read_decide_which_request_goes_next(run):
 
 def test_documents_by_id_come_from_the_store_beside_the_training_file(run, tmp_path):
     train = tmp_path / "train.jsonl"
-    with DocumentWriter(f"{train}.docs") as writer:
-        known = writer.add("QWZRXYUJ")
+    known = DocumentStore(f"{train}.docs").add("QWZRXYUJ")
     given = (sample(metadata={"context_id": context_id}) for context_id in (known, "absent"))
     found, missing = run(FakeRouter(default=encode("x")), *given, prompt_data=f"{train}@[0:9]")
     assert len(Record.of(found).turns) == 3 and missing.train_metadata["failure"] == "missing_document"

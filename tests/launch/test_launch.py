@@ -12,7 +12,7 @@ import pytest
 
 from mem_agent.checkpoints import hf_model
 from mem_agent.config import Config, ConfigError, load_yaml
-from mem_agent.data.document_store import DocumentStore, DocumentWriter, store_folder
+from mem_agent.data.document_store import DocumentStore, store_folder
 from mem_agent.data.training_file import DataSource
 from mem_agent.launch import launch, preflight
 from mem_agent.launch import plan as planning
@@ -144,8 +144,7 @@ def test_a_prepared_curriculum_is_read_in_its_order_unless_the_user_says_otherwi
 def test_documents_without_their_store_and_adapters_that_a_host_would_leave_out_are_told(tmp_path):
     env = settings(tmp_path)
     row = '{"prompt": "q", "label": "a", "metadata": {"context_id": "%s", "ground_truth": ["a"]}}\n'
-    with DocumentWriter(tmp_path / "train.jsonl.docs") as documents:
-        identifier = documents.add("a text")
+    identifier = DocumentStore(tmp_path / "train.jsonl.docs").add("a text")
     (tmp_path / "train.jsonl").write_text(row % identifier * 200)
     assert problems(env) == []
     (tmp_path / "train.jsonl.docs").rename(tmp_path / "elsewhere")
@@ -180,8 +179,7 @@ def test_shards_become_one_file_whose_documents_stay_beside_them(tmp_path):
     for number, names in enumerate(["abc", "de"]):
         rows = [{"prompt": name, "label": "", "metadata": {"task": "t"}} for name in names]
         pq.write_table(pa.Table.from_pylist(rows), data / f"train_{number}.parquet", row_group_size=2)
-        with DocumentWriter(store_folder(data)) as documents:
-            identifier = documents.add("a text")
+        identifier = DocumentStore(store_folder(data)).add("a text")
         launch.join_shards(config)
     source = DataSource(prompt_file(config), 1, shuffle=False)
     assert "".join(source.row(number).prompt for number in range(len(source))) == "abcde" and source.path == copy

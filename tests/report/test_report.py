@@ -133,7 +133,6 @@ def write_text(path, name, text):
     (lambda path: path.mkdir(), "run"), (lambda path: folder(path, []), "run"),
     (lambda path: small_results(path), "sifter-table"),
     (lambda path: write_text(path, "metrics.jsonl", '{"rollout":0'), "metrics.jsonl"),
-    (lambda path: write_text(path, "metrics.jsonl", '{"rollout":0}\nhalf\n'), "line 2"),
 ])
 def test_bad_folder_is_one_clear_line(tmp_path, prepare, named, capsys):
     prepare(tmp_path / "run")
