@@ -5,6 +5,7 @@ A script is run where it does something itself; what Python does then is called 
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -42,7 +43,9 @@ ITER = RUN | {"CONVERT": "1", "SINGLE_ITER": "iter_0000001"}
     ("run-train.sh", {}, ["train --convert --evaluate"]),
     ("run-train.sh", OWN | {"EVAL": "0", "PUSH_TO_HUB": "a/b", "PRIVATE": "1"},
      ["train --convert --push-to-hub a/b --private"]),
-    ("prepare-eval-data.sh --download", FILES | {"EVAL_REVISION": "v1"}, []),
+    ("prepare-eval-data.sh --download", FILES | {"EVAL_REVISION": "v1"},
+     ["download BytedTsinghua-SIA/hotpotqa eval_50.json eval_200.json --repo-type dataset --local-dir /d "
+      "--revision v1"]),
     ("prepare-eval-data.sh --synthesize /a.json /c.json", FILES | {"QUESTIONS": "8", "SEED": "7"},
      ["synthesize --raw /a.json /c.json --lengths 50\\ 200 --output /d --questions 8 --seed 7"]),
     ("run-eval.sh", {"MODEL_PATH": "/a/model"}, ["eval --model /a/model --output results/model"]),
@@ -56,8 +59,8 @@ ITER = RUN | {"CONVERT": "1", "SINGLE_ITER": "iter_0000001"}
 ])
 def test_a_dry_run_prints_the_commands(name, env, commands):
     done = script(*name.split(), DRY_RUN="1", **env)
-    found = [line.partition(" -m mem_agent ")[2].strip() for line in done.stdout.splitlines()]
-    assert list(filter(None, found)) == commands, done.stderr
+    found = [re.split(r" -m mem_agent |/bin/hf ", line)[1:] for line in done.stdout.splitlines()]
+    assert [words[0].strip() for words in found if words] == commands, done.stderr
     assert done.returncode == 0 or "error: " in done.stderr, "what the command itself says of /m"
 
 
