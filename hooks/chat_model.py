@@ -136,12 +136,12 @@ class ChatClient:
         body: Any = {"model": settings.model, "messages": messages, "temperature": settings.temperature}
         optional = {"top_p": settings.top_p, "seed": seed, "n": settings.samples if settings.samples > 1 else None}
         body |= {name: value for name, value in optional.items() if value is not None}
-        thinking = settings.thinking is not None and {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
+        own = {} if settings.thinking is None else {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
         for limit, neutral in self._shapes:
-            more = {name: value for name, value in neutral.items() if name not in body} | (thinking or {})
+            more = {name: value for name, value in neutral.items() if name not in body} | own
+            request: Any = body | {limit: settings.max_output_tokens, "extra_body": more}
             try:
-                choices = (await client.chat.completions.create(
-                    **body, **{limit: settings.max_output_tokens}, extra_body=more)).choices
+                choices = (await client.chat.completions.create(**request)).choices
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
                 refusals.append(error)
                 continue
