@@ -56,7 +56,7 @@ evaluate() {
 
 if [[ "$steps" = *" data "* ]]; then
     mem_agent smollm2 --output "$smollm2"
-    rows sft-1 480 100,150,200,300
+    rows sft-1 1280 0k,0k,0k,200
     rows sft-2 480 200,500,1k,2k
     rows sft-3 192 300,1k,8k
     rows grpo 400 1k,2k,4k --questions 1
@@ -66,10 +66,10 @@ if [[ "$steps" = *" data "* ]]; then
     questions longest 5 1m --together 5
 fi
 if [[ "$steps" = *" train "* ]]; then
-    # One or two facts in a section, then several in longer sections, then what evaluation reads.
-    supervise sft-1 "$smollm2" 60 3e-4 32
-    supervise sft-2 "$(newest "$runs/sft-1")" 60 1.5e-4 12
-    supervise sft-3 "$(newest "$runs/sft-2")" 24 5e-5 32
+    # Mostly facts alone, two in a section; then longer sections; then what evaluation reads.
+    supervise sft-1 "$smollm2" 80 3e-4 64 ROLLOUT_BATCH_SIZE=16
+    supervise sft-2 "$(newest "$runs/sft-1")" 60 1.5e-4 16
+    supervise sft-3 "$(newest "$runs/sft-2")" 24 5e-5 64
 fi
 if [[ "$steps" = *" grpo "* ]]; then
     run env HF_CKPT="$(newest "$runs/$start")" TRAIN_DATA="$runs/rows/grpo/train.jsonl" SAVE_PATH="$runs/$grpo" \
@@ -78,7 +78,7 @@ fi
 if [[ "$steps" = *" baselines "* ]]; then
     # The same model untrained, with the whole document in its prompt; and without gates, taught from there on.
     evaluate direct "$smollm2" "0k 1k 4k" EVAL_MODE=direct
-    supervise sft-plain "$(newest "$runs/sft-2")" 60 1e-4 12 AGENT=memagent TRAIN_DATA="$runs/rows/sft-2/train.jsonl"
+    supervise sft-plain "$(newest "$runs/sft-2")" 60 1e-4 16 AGENT=memagent TRAIN_DATA="$runs/rows/sft-2/train.jsonl"
     evaluate plain "$(newest "$runs/sft-plain")" "0k 1k 8k" AGENT=memagent
 fi
 if [[ "$steps" = *" eval "* ]]; then

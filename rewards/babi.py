@@ -7,11 +7,11 @@ Source: bAbI tasks (Weston et al. 2015, arXiv 1502.05698), tasks 1 to 5, which B
     Where was the milk before the office?
     John went to the hallway.    Mary: -, John: hallway, Daniel: -, Sandra: -
     Mary went to the office.     Mary: office, John: hallway, Daniel: -, Sandra: -
-    Mary took the milk.          milk, Mary: office; before: -
+    Mary took the milk.          milk, Mary: office; before the office: -
     John went to the garden.     (not about the milk)
-    Mary went to the garden.     milk, Mary: garden; before: -
-    Mary went to the office.     milk, Mary: office; before: garden
-    Mary dropped the milk.       milk: office; before: garden
+    Mary went to the garden.     milk, Mary: garden; before the office: -
+    Mary went to the office.     milk, Mary: office; before the office: garden
+    Mary dropped the milk.       milk: office; before the office: garden
 
 Until someone has taken the thing, anyone may, so everyone's place counts; from then on its own way is enough, since
 whoever takes it again stands where it lies. Every person has a place in the line, known or not, so that writing it is
@@ -152,5 +152,5 @@ class Notes:
             return ", ".join(f"{who}: {place}" for who, place in line.items()) if self._places else ""
         thing = self._thing
         holder = f", {self._holder}" if self._holder else ""
-        before = f"; before: {self._before or UNKNOWN}" if self.kind == "way" else ""
+        before = f"; before the {self._place}: {self._before or UNKNOWN}" if self.kind == "way" else ""
         return f"{thing}{holder}: {self._places[thing] or UNKNOWN}{before}"

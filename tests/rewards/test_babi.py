@@ -35,12 +35,12 @@ MEMORIES = [
         ("Mary left the milk.", "milk: kitchen"), ("Mary went to the garden.", "="),
         ("John took the milk.", "milk, John: kitchen")]),
     ("Where was the milk before the office?", [
-        ("Mary took the milk.", "milk, Mary: -; before: -"),
-        ("Mary went to the office.", "milk, Mary: office; before: -"),
-        ("Mary went to the garden.", "milk, Mary: garden; before: -"),
-        ("Mary went to the office.", "milk, Mary: office; before: garden"),
-        ("Mary went to the kitchen.", "milk, Mary: kitchen; before: garden"),
-        ("Mary dropped the milk.", "milk: kitchen; before: garden")]),
+        ("Mary took the milk.", "milk, Mary: -; before the office: -"),
+        ("Mary went to the office.", "milk, Mary: office; before the office: -"),
+        ("Mary went to the garden.", "milk, Mary: garden; before the office: -"),
+        ("Mary went to the office.", "milk, Mary: office; before the office: garden"),
+        ("Mary went to the kitchen.", "milk, Mary: kitchen; before the office: garden"),
+        ("Mary dropped the milk.", "milk: kitchen; before the office: garden")]),
     ("What is the bathroom east of?", [
         ("The bathroom is north of the office.", ""), ("The bedroom is east of the bathroom.", ""),
         ("The bedroom is west of the bathroom.", "The bedroom is west of the bathroom."),
@@ -78,7 +78,7 @@ def test_a_simulated_story_has_the_archives_forms_and_its_memory_holds_the_answe
             notes = Notes(question)
             for fact in facts:
                 notes.add(fact)
-            words = re.findall(r"\w+", notes.text)  # such as `milk, John: garden; before: kitchen`
+            words = re.findall(r"\w+", notes.text)  # such as `milk, John: garden; before the office: kitchen`
             assert answer in (words[-1:] if task in ("qa1", "qa2", "qa3") else {*words} - {*question.split()})
             longest = max(longest, len(notes.text))
     assert longest <= 80
