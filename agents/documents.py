@@ -9,11 +9,13 @@ centre, and the number of dropped tokens is reported. Chunks of 2 tokens, at mos
     split_chunks([1, 2, 3, 4, 5], 2, 9) -> chunks [1 2] [3 4] [5], dropped 0
     split_chunks([1, 2, 3, 4, 5], 2, 2) -> chunks [1 2] [4 5],     dropped 1
 
-``whole_sentences=1`` ends a chunk behind the last sentence that it has room for (``Vocabulary.sentence_ends``), so
-that only a sentence longer than a chunk is cut in two. Sentences that end behind 1, 4 and 5 tokens::
+``whole_sentences=1`` ends a chunk behind the last sentence that it has room for (``Vocabulary.sentence_ends``). A
+sentence longer than that is a chunk of its own, up to a most, at which it is cut. Sentences that end behind 1, 4 and 5
+tokens, chunks of 4, 3 and 2 tokens, at most 4::
 
-    split_sentences([1, 2, 3, 4, 5], 4, 9, [1, 4, 5]) -> chunks [1 2 3 4] [5]
-    split_sentences([1, 2, 3, 4, 5], 3, 9, [1, 4, 5]) -> chunks [1] [2 3 4] [5]
+    split_sentences([1, 2, 3, 4, 5], 4, 4, 9, [1, 4, 5]) -> chunks [1 2 3 4] [5]
+    split_sentences([1, 2, 3, 4, 5], 3, 4, 9, [1, 4, 5]) -> chunks [1] [2 3 4] [5]
+    split_sentences([1, 2, 3, 4, 5], 2, 4, 9, [1, 4, 5]) -> chunks [1] [2 3 4] [5]
 """
 
 from __future__ import annotations
@@ -58,15 +60,19 @@ def split_chunks(document: Sequence[int], chunk_tokens: int, max_chunks: int | N
 
 
 def split_sentences(
-    document: Sequence[int], chunk_tokens: int, max_chunks: int | None, ends: Sequence[int]
+    document: Sequence[int], chunk_tokens: int, most_tokens: int, max_chunks: int | None, ends: Sequence[int]
 ) -> Chunks:
-    """As ``split_chunks``, at the ends of sentences: positions in rising order. Above ``max_chunks`` chunks, as many
-    are kept from the start as from the end."""
+    """As ``split_chunks``, at the ends of sentences: positions in rising order, the last one the document's. Above
+    ``max_chunks`` chunks, as many are kept from the start as from the end.
+
+    Args:
+        most_tokens: of a chunk that is one sentence longer than ``chunk_tokens``.
+    """
     view = memoryview(document if isinstance(document, array) else array("I", document))
     chunks, start = list[Sequence[int]](), 0
     while start < len(view):
-        last = bisect_right(ends, start + chunk_tokens)
-        stop = ends[last - 1] if last and ends[last - 1] > start else start + chunk_tokens
+        first, last = bisect_right(ends, start), bisect_right(ends, start + chunk_tokens) - 1
+        stop = min(ends[max(first, last)], start + most_tokens)
         chunks.append(view[start:stop])
         start = stop
     if max_chunks is not None and len(chunks) > max_chunks:

@@ -44,9 +44,9 @@ class ReaderSettings:
     query_blind: bool = False
     """Hide the question from all turns but the final one, so that a memory serves questions that are not known yet."""
     whole_sentences: bool = False
-    """End a chunk behind the last sentence that it has room for."""
+    """End a chunk behind the last sentence that it has room for. One sentence may have up to MEM_CHUNK_TOKENS."""
     least_chunks: Annotated[int, Field(ge=0)] = 0
-    """Cut a short document into about so many chunks, of at least 16 tokens, in place of fewer of MEM_CHUNK_TOKENS:
+    """Cut a short document into about so many chunks, of at least 8 tokens, in place of fewer of MEM_CHUNK_TOKENS:
     what is dense is then read in smaller pieces."""
     turn_cost: Annotated[float, Field(ge=0, le=0.9)] = 0.0
     """Share of a right answer's training reward that reading every chunk costs; each round pays its part."""

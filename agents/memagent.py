@@ -37,7 +37,7 @@ from .prompts import MEMORY, PROBLEM, SECTION, Frame, Prompts, compile_template
 from .records import Generation, StopReason, TurnKind, TurnRequest
 from .vocabulary import Vocabulary
 
-LEAST_TOKENS = 16
+LEAST_TOKENS = 8
 """Of the smaller chunks of ``least_chunks``."""
 
 
@@ -88,11 +88,12 @@ class MemAgent(MemoryAgent):
 
     def split(self, document: Sequence[int], chunk_tokens: int, max_chunks: int | None) -> Chunks:
         own = self.settings if isinstance(self.settings, ReaderSettings) else ReaderSettings()
+        most_tokens = chunk_tokens
         if own.least_chunks:
             chunk_tokens = min(chunk_tokens, max(LEAST_TOKENS, ceil(len(document) / own.least_chunks)))
         if own.whole_sentences:
             ends = self.vocabulary.sentence_ends(document)
-            return split_sentences(document, chunk_tokens, max_chunks, ends)
+            return split_sentences(document, chunk_tokens, most_tokens, max_chunks, ends)
         return split_chunks(document, chunk_tokens, max_chunks)
 
     def start(self, reading: Reading) -> Any:

@@ -56,7 +56,7 @@ evaluate() {
 
 if [[ "$steps" = *" data "* ]]; then
     mem_agent smollm2 --output "$smollm2"
-    rows sft-1 1280 0k,0k,0k,200
+    rows sft-1 960 0k,100,200
     rows sft-2 480 200,500,1k,2k
     rows sft-3 192 300,1k,8k
     rows grpo 400 1k,2k,4k --questions 1
@@ -66,10 +66,10 @@ if [[ "$steps" = *" data "* ]]; then
     questions longest 5 1m --together 5
 fi
 if [[ "$steps" = *" train "* ]]; then
-    # Mostly facts alone, two in a section; then longer sections; then what evaluation reads.
-    supervise sft-1 "$smollm2" 80 3e-4 64 ROLLOUT_BATCH_SIZE=16
+    # Nearly facts alone, one in a section; then longer sections; then what evaluation reads.
+    supervise sft-1 "$smollm2" 60 3e-4 96 ROLLOUT_BATCH_SIZE=16
     supervise sft-2 "$(newest "$runs/sft-1")" 60 1.5e-4 16
-    supervise sft-3 "$(newest "$runs/sft-2")" 24 5e-5 64
+    supervise sft-3 "$(newest "$runs/sft-2")" 24 5e-5 96
 fi
 if [[ "$steps" = *" grpo "* ]]; then
     run env HF_CKPT="$(newest "$runs/$start")" TRAIN_DATA="$runs/rows/grpo/train.jsonl" SAVE_PATH="$runs/$grpo" \

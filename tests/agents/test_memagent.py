@@ -117,7 +117,7 @@ def test_the_small_recipes_have_room_to_spare(recipe, agent):
 
 
 @pytest.mark.parametrize(("args", "tokens", "sizes"), [
-    ("", 200, [100, 100]), ("least_chunks=4", 200, [50] * 4), ("least_chunks=16", 200, [16] * 12 + [8]),
+    ("", 200, [100, 100]), ("least_chunks=4", 200, [50] * 4), ("least_chunks=16", 100, [8] * 12 + [4]),
     ("least_chunks=4", 1000, [100] * 10), ("least_chunks=4", 0, []),
 ])
 def test_a_short_document_is_read_in_smaller_chunks_where_that_is_asked_for(args, tokens, sizes):
@@ -132,3 +132,6 @@ def test_a_chunk_of_whole_sentences_is_never_longer():
     found = agent.split(ids, 40, None)
     assert [i for chunk in found.chunks for i in chunk] == ids and max(map(len, found.chunks)) <= 40
     assert all(VOCABULARY.decode(chunk).rstrip().endswith(".") for chunk in found.chunks)
+    single = build(Config(agent="gated", agent_args="whole_sentences=1 least_chunks=999")).split(ids, 40, None)
+    assert [VOCABULARY.decode(chunk).strip() for chunk in single.chunks] == [
+        "The key is red.", "Ben has the blue key.", "Anna sat."] * 9

@@ -144,17 +144,18 @@ def test_whole_sentences_end_a_section_where_there_is_room_for_them():
     ends = VOCABULARY.sentence_ends(ids)
     assert [VOCABULARY.decode(ids[a:b]) for a, b in zip([0, *ends], ends, strict=False)] == [
         "He ran.", ' "Did she sit?"', " Mr.", " Key (old.)", " was\n\nred.", " The end"]
-    found = split_sentences(ids, 20, None, ends)
+    found = split_sentences(ids, 20, 20, None, ends)
     assert found.dropped == 0 and [i for chunk in found.chunks for i in chunk] == ids
     assert all(len(chunk) <= 20 for chunk in found.chunks)
     assert VOCABULARY.decode(found.chunks[0]).endswith((".", '"', ")"))
     assert VOCABULARY.sentence_ends([]) == []
 
 
-@pytest.mark.parametrize(("size", "most", "chunks", "dropped"), [
-    (4, None, [[1, 2, 3, 4], [5]], 0), (3, None, [[1], [2, 3, 4], [5]], 0), (2, None, [[1], [2, 3], [4, 5]], 0),
-    (2, 2, [[1], [4, 5]], 2), (9, None, [[1, 2, 3, 4, 5]], 0),
+@pytest.mark.parametrize(("size", "longest", "most", "chunks", "dropped"), [
+    (4, 4, None, [[1, 2, 3, 4], [5]], 0), (3, 3, None, [[1], [2, 3, 4], [5]], 0),
+    (2, 2, None, [[1], [2, 3], [4, 5]], 0), (2, 4, None, [[1], [2, 3, 4], [5]], 0),
+    (2, 2, 2, [[1], [4, 5]], 2), (9, 9, None, [[1, 2, 3, 4, 5]], 0),
 ])
-def test_sections_of_whole_sentences(size, most, chunks, dropped):
-    found = split_sentences([1, 2, 3, 4, 5], size, most, [1, 4, 5])
+def test_sections_of_whole_sentences(size, longest, most, chunks, dropped):
+    found = split_sentences([1, 2, 3, 4, 5], size, longest, most, [1, 4, 5])
     assert ([list(chunk) for chunk in found.chunks], found.dropped) == (chunks, dropped)
