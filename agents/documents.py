@@ -10,8 +10,8 @@ centre, and the number of dropped tokens is reported. Chunks of 2 tokens, at mos
     split_chunks([1, 2, 3, 4, 5], 2, 2) -> chunks [1 2] [4 5],     dropped 1
 
 ``whole_sentences=1`` ends a chunk behind the last sentence that it has room for (``Vocabulary.sentence_ends``). A
-sentence longer than that is a chunk of its own, up to a most, at which it is cut. Sentences that end behind 1, 4 and 5
-tokens, chunks of 4, 3 and 2 tokens, at most 4::
+sentence longer than that is a chunk of its own, and only one longer than ``most_tokens`` is cut. Sentences that end
+behind 1, 4 and 5 tokens, chunks of 4, 3 and 2 tokens, most_tokens 4::
 
     split_sentences([1, 2, 3, 4, 5], 4, 4, 9, [1, 4, 5]) -> chunks [1 2 3 4] [5]
     split_sentences([1, 2, 3, 4, 5], 3, 4, 9, [1, 4, 5]) -> chunks [1] [2 3 4] [5]

@@ -66,7 +66,7 @@ if [[ "$steps" = *" data "* ]]; then
     questions longest 5 1m --together 5
 fi
 if [[ "$steps" = *" train "* ]]; then
-    # Nearly facts alone, one in a section; then longer sections; then what evaluation reads.
+    # Facts with little around them, one in a section; then longer sections; then what evaluation reads.
     supervise sft-1 "$smollm2" 60 3e-4 96 ROLLOUT_BATCH_SIZE=16
     supervise sft-2 "$(newest "$runs/sft-1")" 60 1.5e-4 16
     supervise sft-3 "$(newest "$runs/sft-2")" 24 5e-5 96
