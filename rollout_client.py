@@ -43,7 +43,7 @@ from .system.text import one_line
 
 GENERATE = "/inference/v1/generate"
 TIMEOUT_S, RETRIES, BACKOFF_S = 600.0, 5, 0.5
-PASSING = (FailureKind.CONNECTION, FailureKind.SERVER_ERROR, FailureKind.RATE_LIMITED)  # a next attempt may succeed
+PASSING = (FailureKind.CONNECTION, FailureKind.SERVER_ERROR)  # a next attempt may succeed
 WORTH_TOKENS = 256  # a shorter prefix is computed sooner than a request that goes ahead is answered
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError)  # what reading an answer of a wrong shape raises
 NO_ANSWER = (aiohttp.ClientError, OSError, ValueError)  # a timeout is an OSError, bad JSON a ValueError

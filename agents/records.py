@@ -73,26 +73,18 @@ class FailureKind(StrEnum):
     REJECTED = "rejected"
     """The server answered 4xx."""
     SERVER_ERROR = "server_error"
-    """The server still answered 5xx after all retries."""
-    RATE_LIMITED = "rate_limited"
-    """The server still answered 429, too many requests, after all retries."""
+    """The server still answered 5xx, or 429 (too many requests), after all retries."""
     BAD_RESPONSE = "bad_response"
     """The answer's shape or length is wrong, or log-probs do not match the sampled ids one to one."""
     ANSWER_MODEL = "answer_model"
-    """REWARD=answer_utility: the frozen chat model, or its judge, gave no answer after all retries, so the reward is
-    missing."""
-    ANSWER_REFUSED = "answer_refused"
-    """One of the two refused the request (HTTP 4xx), as it would again."""
-    ANSWER_SCORE = "answer_score"
-    """The judge's reply gives no score."""
+    """REWARD=answer_utility: the frozen chat model, or its judge, gave no answer after all retries or refused, or the
+    judge's reply gives no score, so the reward is missing."""
     INTERNAL = "internal"
 
     @classmethod
     def of_status(cls, status: int) -> FailureKind:
         """The kind of an HTTP error."""
-        if status == 429:
-            return cls.RATE_LIMITED
-        return cls.SERVER_ERROR if status >= 500 else cls.REJECTED
+        return cls.SERVER_ERROR if status >= 500 or status == 429 else cls.REJECTED
 
 
 class TurnFailed(Exception):

@@ -46,10 +46,11 @@ from ..data.eval_files import CORPUS, Corpus, RawFile, find_raw, sha256_of
 from ..data.rows import DataError, json_list
 from ..hooks.reader import REPLY_PREFIX, REPLY_TOKENS, task_of
 from ..hooks.sample import Record, Sample
-from ..hooks.traces import EvaluationFiles, Teller
+from ..hooks.traces import FOLDER, document_of, kept_files, line_of, trace_of
 from ..rewards.qa_metrics import METRICS as RULER_METRICS
+from ..system.files import append_whole
 from ..tasks import Task
-from .results import EvalError, Row, Run, joined_run, read_rows, scores_of, write_run
+from .results import EvalError, Row, Run, cut_half_line, joined_run, read_rows, scores_of, write_run
 
 logger = logging.getLogger(__name__)
 
@@ -256,23 +257,35 @@ class KeptTrajectories:
     """
 
     def __init__(self, output: Path, vocabulary: Vocabulary, config: Config, most: int) -> None:
-        self._config, self._teller, self._open = config, Teller(vocabulary), config.keep_trajectories > 0
-        self._files = EvaluationFiles(output, most)
+        self._config, self._vocabulary, self._open = config, vocabulary, config.keep_trajectories > 0
+        self._folder, self._documents = output / FOLDER, set[tuple[str, str]]()
+        for file in kept_files(output):
+            cut_half_line(file)
+        self._room = most - sum(file.stat().st_size for file in kept_files(output))
 
     async def write(self, sample: Sample, record: Record, row: Row) -> None:
-        """Keep the trajectory that ``row`` is the answer of."""
+        """Keep the trajectory that ``row`` is the answer of, before it its document where that is new."""
         if not self._open:
             return
         scores = scores_of(row)
         try:
-            document = self._teller.document([record])
+            document = document_of(self._vocabulary, [record])
             # Long readings take a while to decode, and other answers need this loop meanwhile.
             trace = await asyncio.to_thread(
-                self._teller.trace, self._config, sample, record, id=f"{row['length']}-{row['_id']}-{row['sample']}",
-                length=row["length"], question_id=row["_id"], group=row["_id"], sample=row["sample"],
+                trace_of, self._vocabulary, self._config, sample, record,
+                id=f"{row['length']}-{row['_id']}-{row['sample']}", length=row["length"],
+                question_id=row["_id"], group=row["_id"], sample=row["sample"],
                 document=document.id if document else None, prediction=row["pred"],
                 scores={row["headline"]: scores[row["headline"]]} | scores, failure_message=row["failure_message"])
-            reason = "" if self._files.write(document, trace) else "500 MB are used up"
+            new = document and (row["length"], document.id) not in self._documents
+            content = (line_of(document) if document and new else b"") + line_of(trace)
+            reason = "500 MB are used up" if len(content) > self._room else ""
+            if not reason:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                with (self._folder / f"{row['length']}.jsonl").open("ab", buffering=0) as file:
+                    append_whole(file, content)
+                self._room -= len(content)
+                self._documents |= {(row["length"], document.id)} if document else set()
         except Exception as error:  # whatever the disk or a tokenizer does: the evaluation goes on
             reason = f"{type(error).__name__}: {error}"
         if reason and self._open:

@@ -16,9 +16,9 @@ Invariants:
 - LOSS=sft gives no rewards: none is loaded.
 
 ``REWARD=answer_utility`` asks the chat model at ANSWER_URL, with ANSWER_KEY in the request headers alone. What it does
-not answer after all retries is a missing reward: the trajectory fails, counted as ``answer_model``, and is masked;
-what it refuses as ``answer_refused``, a judge's reply without a score as ``answer_score``. A key, route or name that
-is wrong from the first request on ends the run, and so does a rollout of nothing but failures.
+not answer after all retries, or refuses, and a judge's reply without a score are missing rewards: the trajectory
+fails, counted as ``answer_model``, and is masked. A key, route or name that is wrong from the first request on ends
+the run, and so does a rollout of nothing but failures.
 """
 
 from __future__ import annotations
@@ -110,13 +110,12 @@ def _answer_utility(config: Config, settings: Any, host: HostArgs | None) -> Ans
         except ChatFailed as failed:
             if failed.holds_for_all and not chat.answered:
                 raise ConfigError(f"REWARD=answer_utility: {failed}") from None
-            kind = FailureKind.ANSWER_REFUSED if failed.kind is FailureKind.REJECTED else FailureKind.ANSWER_MODEL
-            raise TurnFailed(kind, str(failed)) from failed
+            raise TurnFailed(FailureKind.ANSWER_MODEL, str(failed)) from failed
 
     async def judge(prompt: str, seed: int) -> float:
         reply = await ask(judging, prompt, seed)
         if (score := judged_score(reply)) is None:
-            raise TurnFailed(FailureKind.ANSWER_SCORE, f"{answering.url}: no score from 0 to 1: {reply!r:.80}")
+            raise TurnFailed(FailureKind.ANSWER_MODEL, f"{answering.url}: no score from 0 to 1: {reply!r:.80}")
         return score
 
     judging = ChatClient(replace(answering, temperature=0.0))
@@ -164,14 +163,12 @@ def answered(config: Config, sample: Any, record: Record) -> Answered:
 
 
 def prepare(host: HostArgs, rollout: int) -> None:
-    """Bring the reward to the state before ``rollout``, of which nothing is sampled yet; for a host that can say so.
+    """Bring the reward to the state before ``rollout``, before it is sampled; for a host that can say so.
 
     Raises:
         ConfigError: the reward has a state, and that one is not there.
     """
-    run = run_of(host)
-    _continue(host, run, rollout)
-    run.reward.begin()
+    _continue(host, run_of(host), rollout)
 
 
 def apply(host: HostArgs, samples: Sequence[Any], rollout: int | None) -> None:

@@ -62,7 +62,7 @@ from ..agents.records import Turn, TurnKind
 from ..agents.vocabulary import Vocabulary
 from ..config import Config
 from ..system.errors import MemAgentError
-from ..system.files import append_whole, replacing
+from ..system.files import replacing
 from .host import HostArgs
 from .reader import question_of, reader_for, task_of
 from .sample import MemoryRecord, Record, ended, gold_answers, lost, reward_of
@@ -236,36 +236,6 @@ def _cut(path: Path, groups: int) -> None:
     os.truncate(path, end)
 
 
-class EvaluationFiles:
-    """Appends to the files of one result folder, until all that lie there take ``bound`` bytes."""
-
-    def __init__(self, results: Path, bound: int) -> None:
-        self._folder = results / FOLDER
-        for file in kept_files(results):  # a killed run may have left half a line
-            os.truncate(file, file.read_bytes().rfind(b"\n") + 1)
-        self._room = bound - sum(file.stat().st_size for file in kept_files(results))
-        self._documents: set[tuple[str | None, str]] = set()
-
-    def write(self, document: TraceDocument | None, trace: Trace) -> bool:
-        """Append a trajectory, before it its document where that is new; False where there is no room for it.
-
-        Raises:
-            OSError: the disk is full, or the folder cannot be written; of the trajectory nothing is written then.
-        """
-        content = line_of(trace)
-        if document and (trace.length, document.id) not in self._documents:
-            content = line_of(document) + content
-        if len(content) > self._room:
-            return False
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / f"{trace.length}.jsonl").open("ab", buffering=0) as file:
-            append_whole(file, content)
-        self._room -= len(content)
-        if document:
-            self._documents.add((trace.length, document.id))
-        return True
-
-
 # --- what training leaves -------------------------------------------------------------------------------------------
 
 
@@ -298,16 +268,16 @@ def keep(host: HostArgs, trained: Sequence[Trained]) -> None:
 
 def _group(host: HostArgs, rollout: int, group: Any, siblings: Sequence[Trained]) -> Iterator[TraceDocument | Trace]:
     """The document of a group, and its trajectories in their order; none of another generate hook's."""
-    teller = Teller(reader_for(host.hf_checkpoint, host.config, host.chat_template_kwargs).vocabulary)
+    vocabulary = reader_for(host.hf_checkpoint, host.config, host.chat_template_kwargs).vocabulary
     records = [Record.of(sample) for sample, *_ in siblings]
-    document = teller.document([record for record in records if record])
+    document = document_of(vocabulary, [record for record in records if record])
     if document:
         yield document
     for number, ((sample, advantage, by_turn), record) in enumerate(zip(siblings, records, strict=True)):
         if record is None:
             continue
-        yield teller.trace(
-            host.config, sample, record, by_turn, id=f"{rollout}-{group}-{number}", rollout=rollout,
+        yield trace_of(
+            vocabulary, host.config, sample, record, by_turn, id=f"{rollout}-{group}-{number}", rollout=rollout,
             group=str(group), sample=number, question_id=str((sample.metadata or {}).get("id", group)),
             document=document and document.id, advantage=advantage,
             prediction=task_of(host.config, sample).read_answer(sample.response) if ended(sample) else "",
@@ -317,66 +287,62 @@ def _group(host: HostArgs, rollout: int, group: Any, siblings: Sequence[Trained]
 # --- from records to traces -----------------------------------------------------------------------------------------
 
 
-class Teller:
-    """Turns records into traces, decoded by one tokenizer."""
+def document_of(vocabulary: Vocabulary, records: Sequence[Record]) -> TraceDocument | None:
+    """The sections that these readings of one document were shown; one that nobody was shown is empty."""
+    texts: dict[int, str] = {}
+    for turn in (turn for record in records for turn in record.turns):
+        if turn.section and turn.section.number not in texts:
+            section = turn.section
+            texts[section.number] = vocabulary.decode(turn.tokens[section.start : section.end])
+    if not texts:
+        return None
+    count = max(max(texts) + 1, *(int(record.counts.get("chunks", 0)) for record in records))
+    sections = tuple(texts.get(number, "") for number in range(count))
+    digest = hashlib.sha256("\0".join(sections).encode())
+    return TraceDocument(id=digest.hexdigest()[:16], sections=sections)
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
 
-    def document(self, records: Sequence[Record]) -> TraceDocument | None:
-        """The sections that these readings of one document were shown; one that nobody was shown is empty."""
-        texts: dict[int, str] = {}
-        for turn in (turn for record in records for turn in record.turns):
-            if turn.section and turn.section.number not in texts:
-                section = turn.section
-                texts[section.number] = self._vocabulary.decode(turn.tokens[section.start : section.end])
-        if not texts:
-            return None
-        count = max(max(texts) + 1, *(int(record.counts.get("chunks", 0)) for record in records))
-        sections = tuple(texts.get(number, "") for number in range(count))
-        digest = hashlib.sha256("\0".join(sections).encode())
-        return TraceDocument(id=digest.hexdigest()[:16], sections=sections)
+def trace_of(
+    vocabulary: Vocabulary, config: Config, sample: Any, record: Record, advantages: Sequence[float | None] = (), /,
+    **known: Any,
+) -> Trace:
+    """
+    Args:
+        advantages: of each turn, as it is trained; none in evaluation.
+        known: further fields of the trace.
+    """
+    versions = getattr(sample, "weight_versions", None) or [""]
+    values: dict[str, Any] = {"question": question_of(sample), "golds": tuple(gold_answers(sample)),
+                              "response": sample.response or "", "failure_message": record.failure_message}
+    turns, memories = [], iter(record.memories)
+    memory = MemoryRecord(0, None)
+    numbered = zip(record.turns, advantages or [None] * len(record.turns), strict=True)
+    for _, together in groupby(numbered, key=lambda one: one[0].round):
+        side_by_side, before = list(together), memory
+        if any(turn.kind is TurnKind.MEMORY for turn, _ in side_by_side):
+            memory = next(memories, MemoryRecord(0, None))  # none where it was broken off in this round
+        turns += [_turn(vocabulary, turn, before, memory, advantage) for turn, advantage in side_by_side]
+    return Trace(
+        **values | known, task=record.task, weight_version=str(versions[-1]),
+        agent=config.agent if config.eval_mode == "recurrent" else config.eval_mode,
+        outcome=record.outcome.value, failure=record.failure.value if record.failure else None,
+        reward_parts=record.reward_parts, accuracy=record.accuracy, counts=record.counts, turns=tuple(turns))
 
-    def trace(
-        self, config: Config, sample: Any, record: Record, advantages: Sequence[float | None] = (), /, **known: Any
-    ) -> Trace:
-        """
-        Args:
-            advantages: of each turn, as it is trained; none in evaluation.
-            known: further fields of the trace.
-        """
-        versions = getattr(sample, "weight_versions", None) or [""]
-        values: dict[str, Any] = {"question": question_of(sample), "golds": tuple(gold_answers(sample)),
-                                  "response": sample.response or "", "failure_message": record.failure_message}
-        turns, memories = [], iter(record.memories)
-        memory = MemoryRecord(0, None)
-        numbered = zip(record.turns, advantages or [None] * len(record.turns), strict=True)
-        for _, together in groupby(numbered, key=lambda one: one[0].round):
-            side_by_side, before = list(together), memory
-            if any(turn.kind is TurnKind.MEMORY for turn, _ in side_by_side):
-                memory = next(memories, MemoryRecord(0, None))  # none where it was broken off in this round
-            turns += [self._turn(turn, before, memory, advantage) for turn, advantage in side_by_side]
-        return Trace(
-            **values | known, task=record.task, weight_version=str(versions[-1]),
-            agent=config.agent if config.eval_mode == "recurrent" else config.eval_mode,
-            outcome=record.outcome.value, failure=record.failure.value if record.failure else None,
-            reward_parts=record.reward_parts, accuracy=record.accuracy, counts=record.counts, turns=tuple(turns))
 
-    def _turn(
-        self, turn: Turn, before: MemoryRecord, after: MemoryRecord, advantage: float | None
-    ) -> TraceTurn:
-        vocabulary = self._vocabulary
-        reply = vocabulary.reply_text(turn.response_ids)
-        known = any(turn.log_probs)  # servers that speak in texts give none
-        pieces = pieces_of(vocabulary.tokenizer.backend_tokenizer, turn.response_ids, reply) if known else ()
-        log_probs = tuple(round(value, 4) + 0.0 for value in turn.log_probs) if known else ()  # no -0.0
-        return TraceTurn(
-            kind=turn.kind.value, sections=(turn.section.number,) if turn.section else (),
-            shown_memory=before.text, recalled=vocabulary.decode(turn.recalled),
-            prompt="" if turn.told else vocabulary.reply_text(turn.prompt_ids),
-            reply=reply, memory=after.text, gold=after.gold, stop=turn.stop.value, prompt_tokens=turn.prompt_tokens,
-            cached_tokens=turn.cached_tokens, rewards=turn.state_rewards or {}, advantage=advantage,
-            pieces=pieces, log_probs=log_probs)
+def _turn(
+    vocabulary: Vocabulary, turn: Turn, before: MemoryRecord, after: MemoryRecord, advantage: float | None
+) -> TraceTurn:
+    reply = vocabulary.reply_text(turn.response_ids)
+    known = any(turn.log_probs)  # servers that speak in texts give none
+    pieces = pieces_of(vocabulary.tokenizer.backend_tokenizer, turn.response_ids, reply) if known else ()
+    log_probs = tuple(round(value, 4) + 0.0 for value in turn.log_probs) if known else ()  # no -0.0
+    return TraceTurn(
+        kind=turn.kind.value, sections=(turn.section.number,) if turn.section else (),
+        shown_memory=before.text, recalled=vocabulary.decode(turn.recalled),
+        prompt="" if turn.told else vocabulary.reply_text(turn.prompt_ids),
+        reply=reply, memory=after.text, gold=after.gold, stop=turn.stop.value, prompt_tokens=turn.prompt_tokens,
+        cached_tokens=turn.cached_tokens, rewards=turn.state_rewards or {}, advantage=advantage,
+        pieces=pieces, log_probs=log_probs)
 
 
 def pieces_of(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> tuple[str, ...]:

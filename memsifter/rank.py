@@ -106,8 +106,8 @@ class RankWorker(AskingWorker):
 
     def prepare(self, row: Row) -> tuple[str, Row]:
         asked = sessions.question_of(row, "stage 1")
-        similarities, tokens = (stages.of_sessions(row, name, asked) for name in ("similarities", "session_tokens"))
-        text, shown, _ = self._prompts.fill(asked, sessions.by_score(similarities)[: self._top_k or None], tokens)
+        order = sessions.by_score(stages.of_sessions(row, "similarities", asked))
+        text, shown, _ = self._prompts.fill(asked, order[: self._top_k or None])
         # The server would read <|im_end|> in a session as the end of the message.
         text = self._control.sub(lambda token: f"{token[0][0]} {token[0][1:]}", text)
         return text, {"prefiltered_session_idx": list(shown)}

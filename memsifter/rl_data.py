@@ -229,9 +229,10 @@ def rank_row(dataset: str, asked: HistoryQuestion, row: Row, prompts: RankingPro
     """
     gold = asked.gold_positions
     order = [*gold, *(position for position in sessions.by_score(row["similarities"]) if position not in gold)]
-    counted = row.get("session_tokens") or ()  # by stage 1
-    prompt, shown, tokens = prompts.fill(
-        asked, order, counted if len(counted) == len(asked.sessions) else prompts.sizes(asked), needed=gold)
+    prompt, shown, tokens = prompts.fill(asked, order, needed=gold)
+    counted = row.get("session_tokens") or ()  # by stage 1, as stage 3 packs
+    if len(counted) == len(asked.sessions):
+        tokens = dict(enumerate(counted))
     told = [asked.sessions[position] for position in shown]
     history = orjson.dumps({"sessions": sessions.talks_of(told), "ids": [session.id for session in told],
                             "dates": [session.date for session in told]})

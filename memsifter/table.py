@@ -1,7 +1,7 @@
 """``mem-agent sifter-table RESULTS``: how well every method finds sessions and answers questions, in one table.
 
-Reads the stages' files below RESULTS (their ``--output-dir``), prints Markdown, and writes
-``RESULTS/sifter.json``, which ``mem-agent report RESULTS`` shows::
+Reads the stages' files below RESULTS (their ``--output-dir``) and prints Markdown; ``mem-agent report RESULTS`` has
+the same tables::
 
     RESULTS/bge-m3/locomo_test_embed.parquet            the order of similarity; and of BM25, from its sessions
     RESULTS/my-ranker/locomo_test_ranking.parquet       what the model named, completed by similarity; with the share
@@ -35,16 +35,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import orjson
 import pandas as pd
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter
 
 from ..agents.recall import WordCounter, bm25
 from ..evaluation.statistics import CONFIDENCE, RESAMPLES, Estimate, interval
@@ -53,12 +51,9 @@ from ..rewards.sessions import HistoryQuestion, answers_of, by_score, completed,
 from ..rewards.text_f1 import answer_em, answer_f1, choice_score
 from ..system.cli import one_line_errors
 from ..system.errors import MemAgentError
-from ..system.files import write_atomically
 from ..system.text import markdown_table
 from .stages import CHAT, EMBED, OK, RANKING, Row, read_rows
 
-FILE = "sifter.json"
-"""What a folder of results has that a report can show."""
 BM25 = "bm25"
 RETRIEVAL, ANSWERS = "retrieval", "answers"
 MAIN = {RETRIEVAL: "NDCG@10", ANSWERS: "F1"}
@@ -96,19 +91,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class SifterScores:
-    """What is in sifter.json."""
+    """Of a folder of results."""
 
     lines: tuple[Line, ...] = ()
     notes: tuple[str, ...] = ()
     """What makes the numbers less than they seem, one line each."""
-
-
-def write_scores(path: Path, scores: SifterScores) -> None:
-    write_atomically(path, orjson.dumps(asdict(scores), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-
-
-def read_scores(path: Path) -> SifterScores:
-    return TypeAdapter(SifterScores).validate_json(path.read_bytes())
 
 
 # --- one question ----------------------------------------------------------------------------------------------------
@@ -301,7 +288,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mem-agent sifter-table", description="Scores of the sifter's stages.")
     parser.add_argument("results", type=Path, nargs="?", default=Path("data/results"), help="the stages' --output-dir")
     given = parser.parse_args(argv)
-    scores = sifter_scores(given.results)
-    write_scores(given.results / FILE, scores)
-    print(f"{markdown(scores)}\n{given.results / FILE}")
+    print(markdown(sifter_scores(given.results)))
     return 0

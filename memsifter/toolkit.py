@@ -190,7 +190,7 @@ class Sifter(AbstractContextManager["Sifter"]):
         named: list[int] = []
         if self._ranker is not None:
             try:
-                text, shown, _ = await asyncio.to_thread(self._prompts.fill, asked, history.by_score(scores), tokens)
+                text, shown, _ = await asyncio.to_thread(self._prompts.fill, asked, history.by_score(scores))
                 reply = await self._ranker.ask([{"role": "user", "content": text}])
                 named = [shown[number] for number in history.lenient_ranking(reply, len(shown))]
             except (ChatFailed, NoRoom) as failed:

@@ -37,7 +37,8 @@ import yaml
 
 from ..evaluation.results import Results, labels_of, length_order, read_results
 from ..evaluation.summary import answers_of, averages_of, cells_of, summary_of
-from ..memsifter.table import FILE, SifterScores, read_scores
+from ..memsifter.stages import EMBED
+from ..memsifter.table import SifterScores, sifter_scores
 from ..system.errors import MemAgentError
 
 COUNTS = ("questions", "rows", "failed", "missing")
@@ -85,11 +86,8 @@ def read_material(given: Sequence[Path]) -> Material:
     """Raises MemAgentError where a folder is neither run nor results, or is empty."""
     folders = list(dict.fromkeys(path.resolve() for path in given))
     runs = [path for path in folders if (path / METRICS_FILE).is_file()]
-    sifted = [path for path in folders if (path / FILE).is_file()]
+    sifted = [path for path in folders if path not in runs and any(path.rglob(f"*_{EMBED}.parquet"))]
     results = [path for path in folders if path not in (*runs, *sifted)]
-    for path in results:
-        if any(path.glob("*/*_embed.parquet")):
-            raise MemAgentError(f"{path}: stages without scores; mem-agent sifter-table {path} makes them")
     trained = [TrainingRun(label, path, _rollouts(path / METRICS_FILE))
                for label, path in zip(labels_of(runs), runs, strict=True)]
     own = [evaluations_of(path) for path in runs]
@@ -99,7 +97,7 @@ def read_material(given: Sequence[Path]) -> Material:
     evaluated = [*_judged(between, summary_of(between)), *_judged(compared, summary)]
     points = pd.DataFrame([point for run in trained for point in points_of(run, evaluated)], columns=POINTS)
     return Material(trained, compared, answers_of(compared), summary, frame_of(summary), points,
-                    {path.name: read_scores(path / FILE) for path in sifted})
+                    {path.name: sifter_scores(path) for path in sifted})
 
 
 # --- training -----------------------------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
 """Make the report of training runs and result folders: ``mem-agent report RUN_OR_RESULTS... [--output DIR]``.
 
 RUN is a folder with ``metrics.jsonl`` (SAVE_PATH of the embedded host): its curves, and the evaluations in its
-``eval/``. RESULTS are folders of ``mem-agent eval``, or of the sifter's stages with the scores of ``mem-agent
-sifter-table``. The page has a section for each.
+``eval/``. RESULTS are folders of ``mem-agent eval``, or of the sifter's stages. The page has a section for each.
 
 Writes into DIR (``report`` in the first folder, unless given):
 

@@ -34,8 +34,7 @@ the order of time (``sessions.py``). So a request depends only on the set of ses
 each set that they have in common, the empty one included, even while it is being computed; their order changes no
 reward. Requests have seeds of their own by row and set.
 
-State: the number of rollouts that were scored, from which alpha and beta follow. All siblings use the weights in force
-when the first of them was scored.
+State: the number of rollouts that were scored, from which alpha and beta follow.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -119,16 +118,12 @@ class AnswerUtility(Reward):
         super().__init__(settings)
         self._frozen: Any = frozen
         self._rollouts = 0
-        self._weights: dict[Hashable, tuple[float, float]] = {}
         self._scores: dict[str, asyncio.Future[float]] = {}
         """Of the rollout that is being scored, by request; some may still be computed."""
         self._shared = 0
         self._seen: defaultdict[str, list[float]] = defaultdict(list)
         """Of the same rollout: utilities, and scores by tier."""
         self._logged: Mapping[str, float] = {}
-
-    def begin(self) -> None:
-        self._weights.clear()  # a group that was broken off is sampled again from its beginning
 
     async def parts(self, answer: Answered) -> Parts:
         """Raises BadRow, and whatever the chat model's ``ask`` raises: a score that is missing is no score."""
@@ -137,9 +132,7 @@ class AnswerUtility(Reward):
             ranking = strict_ranking(answer.reply, row.shown)
         except BadRanking:
             return {"format": -(self.settings.alpha + 1.0)}  # 1 below the worst valid one
-        alpha, beta = current = self._current()
-        if answer.group is not None:  # siblings are scored as the first of them was
-            alpha, beta = self._weights.setdefault(answer.group, current)
+        alpha, beta = self._current()
         parts = {"ranking": beta * answer.accuracy} if beta else {}
         if alpha:
             scores = await self._scored(row, ranking)

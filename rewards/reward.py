@@ -73,9 +73,6 @@ class Reward:
     def __init__(self, settings: Any) -> None:
         self.settings = settings
 
-    def begin(self) -> None:
-        """A rollout begins, and no answer that was scored before goes into it. Only the embedded host tells."""
-
     async def parts(self, answer: Answered) -> Parts:
         """The parts of one answer's reward; those of its task unless this returns others."""
         return answer.parts
@@ -142,10 +139,6 @@ class Added(Reward):
     def __init__(self, first: Reward, more: Reward) -> None:
         super().__init__(first.settings)
         self._named = {"reward": first, "added": more}
-
-    def begin(self) -> None:
-        for reward in self._named.values():
-            reward.begin()
 
     async def parts(self, answer: Answered) -> Parts:
         for reward in self._named.values():

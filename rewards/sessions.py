@@ -273,8 +273,6 @@ def _plain(text: str) -> str:
 _SLOT = re.compile(r"\{(history|question|date|count|example)\}")
 _WIDEST = 999
 """A session's number while its tokens are counted: no shown one is written longer, in histories of up to 1,000."""
-_SEAMS = 50
-"""A prompt of known sessions is too long by at most this part, for their numbers and what stands between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,47 +351,31 @@ class RankingPrompts:
     count: Callable[[str], int]
     limit: int
 
-    def sizes(self, asked: HistoryQuestion) -> Counted:
-        """Tokens of each session by position."""
-        return Counted(asked, self.count)
-
     def room(self, asked: HistoryQuestion) -> int:
         """Tokens of a prompt that are left for sessions."""
         empty = self.wording.ranking_prompt(asked.question, "", len(asked.sessions), asked.language, asked.date)
         return self.limit - self.count(empty)
 
     def fill(
-        self, asked: HistoryQuestion, order: Sequence[int], tokens: Any, needed: Collection[int] = ()
-    ) -> tuple[str, tuple[int, ...], Any]:
-        """A prompt; the positions that it shows: session n is ``shown[n]``; and the tokens by position that they were
-        chosen by.
+        self, asked: HistoryQuestion, order: Sequence[int], needed: Collection[int] = ()
+    ) -> tuple[str, tuple[int, ...], Mapping[int, int]]:
+        """A prompt; the positions that it shows: session n is ``shown[n]``; and the tokens of each by position.
 
-        The first sessions of ``order`` that fit, in the order of time. Stage 1 counted ``tokens`` with a tokenizer
-        that need not be this one, so the whole prompt is counted. Where it is too long by more than numbers and seams
-        make, sessions are counted again, then less is shown until it fits::
-
-            limit 100, prompt without history 20; sessions of 30, 25, 20 tokens by stage 1, best first
-            budget 80 -> all three, and the prompt has 110; counted again they are 36, 30, 24 -> the first two, 86
+        The first sessions of ``order`` that fit, in the order of time. The whole prompt is counted too: numbers and
+        seams may make it longer than its parts, and then less is shown.
 
         Raises NoRoom: not one fits, or not all that are ``needed``.
         """
-        def filled() -> tuple[str, tuple[int, ...], int]:
+        tokens, room = Counted(asked, self.count), self.room(asked)
+        while True:
             shown = pack(order, tokens, room).shown
             history = render_history([asked.sessions[position] for position in shown])
             text = self.wording.ranking_prompt(asked.question, history, len(shown), asked.language, asked.date)
-            return text, shown, self.count(text) - self.limit if shown else 0
-
-        room = self.room(asked)
-        text, shown, over = filled()
-        if over > self.limit // _SEAMS or not shown or not {*needed} <= {*shown}:
-            tokens = self.sizes(asked)
-            text, shown, over = filled()
-        while over > 0:
+            if not shown or not {*needed} <= {*shown}:
+                raise NoRoom(f"no session fits: a prompt of {self.limit} tokens has room for {max(0, room)}")
+            if (over := self.count(text) - self.limit) <= 0:
+                return text, shown, tokens
             room -= over
-            text, shown, over = filled()
-        if not shown or not {*needed} <= {*shown}:
-            raise NoRoom(f"no session fits: a prompt of {self.limit} tokens has room for {max(0, room)}")
-        return text, shown, tokens
 
 
 # --- what a reply says ----------------------------------------------------------------------------------------------

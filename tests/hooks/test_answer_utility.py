@@ -73,7 +73,7 @@ def test_a_failed_call_is_a_missing_value_and_its_key_is_in_no_record(run, row, 
     assert score(args, samples) == [0.0, 0.0, -2.0]
     assert [sample.status.value for sample in samples] == ["failed", "failed", "completed"]
     assert all(sample.remove_sample for sample in samples[:2])
-    assert rollout_metrics(samples)["failed/answer_refused"] == 2
+    assert rollout_metrics(samples)["failed/answer_model"] == 2
     assert chat.headers[0]["Authorization"] == "Bearer secret-key-12345"
     assert "secret" not in f"{samples} {caplog.text} {args} {rewards.RUNS}"
 

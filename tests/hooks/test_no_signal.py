@@ -13,9 +13,9 @@ def host(folder, **settings):
     return HostArgs(SimpleNamespace(mem_agent={"SAVE_PATH": str(folder), **settings}))
 
 
-def rollout_of(*rewards, response="The key was red.", status="completed", accuracy=0.0):
+def rollout_of(*rewards, response="The key was red.", status="completed"):
     """Groups of two."""
-    return [samples.trajectory(samples.turns_of((2,)), status, reward=reward, record={"accuracy": accuracy},
+    return [samples.trajectory(samples.turns_of((2,)), status, reward=reward,
                                group_index=number // 2, prompt="Which key?", label="red", response=response)
             for number, reward in enumerate(rewards)]
 
@@ -25,14 +25,13 @@ def warnings(caplog):
 
 
 @pytest.mark.parametrize(("fields", "told"), [
-    ({}, ["Which key?", "red", "The key was red.", "TASK=qa finds no answer", "LOSS=sft"]),
-    ({"response": "\\boxed{blue}"}, ["its answer is 'blue'", "LOSS=sft"]),
-    ({"status": "truncated"}, ["MEM_MAX_FINAL=48"]),
-    ({"accuracy": 1.0}, ["harder rows"]),
+    ({}, ["Which key?", "red", "The key was red.", "read as ''", "LOSS=sft", "harder rows"]),
+    ({"response": "\\boxed{blue}"}, ["read as 'blue'"]),
+    ({"status": "truncated"}, ["truncated", "MEM_MAX_FINAL"]),
 ])
 def test_three_rollouts_of_equal_rewards_are_told_once(fields, told, tmp_path, caplog):
     for _ in range(5):
-        watch(host(tmp_path, MEM_MAX_FINAL=48), rollout_of(0.0, 0.0, 0.0, 0.0, **fields))
+        watch(host(tmp_path), rollout_of(0.0, 0.0, 0.0, 0.0, **fields))
     (line,) = warnings(caplog)
     assert all(text in line for text in told)
 

@@ -1,5 +1,6 @@
 """Trajectories to be read: what each turn showed, wrote and remembered, which are kept, and the lines on disk."""
 
+import asyncio
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,10 +9,11 @@ import pytest
 from mem_agent import rollout
 from mem_agent.config import Config
 from mem_agent.custom_convert import custom_convert
+from mem_agent.evaluation.questions import KeptTrajectories
 from mem_agent.hooks import traces
 from mem_agent.hooks.metrics import find_golds
 from mem_agent.hooks.sample import Record, Sample, write_record
-from mem_agent.hooks.traces import EvaluationFiles, Teller, Trace, TraceDocument, TraceError, read_traces
+from mem_agent.hooks.traces import Trace, TraceError, document_of, read_traces, trace_of
 from mem_agent.tests.helpers.fake_router import FakeRouter
 from mem_agent.tests.helpers.scripted import QUESTION, VOCABULARY, read
 from mem_agent.tests.helpers.tiny_tokenizer import encode
@@ -39,8 +41,8 @@ def test_a_turn_tells_what_it_was_shown_and_what_was_remembered_after_it(agent):
     memories = find_golds(done.memories, VOCABULARY.decode, ("red",), keep=True)
     record = Record.of_trajectory(done, memories=tuple(memories), task="qa")
     written = write_record(Sample(prompt=QUESTION), record, done.answer)
-    document = Teller(VOCABULARY).document([record])
-    trace = Teller(VOCABULARY).trace(Config(agent=agent), written, record, id="1")
+    document = document_of(VOCABULARY, [record])
+    trace = trace_of(VOCABULARY, Config(agent=agent), written, record, id="1")
     shown = ["".join(document.sections[number] for number in turn.sections) for turn in trace.turns]
     told = [(turn.shown_memory, turn.recalled, turn.memory) for turn in trace.turns]
     assert [(section, *turn) for section, turn in zip(shown, told, strict=True)] == expected
@@ -105,20 +107,28 @@ def test_the_oldest_go_first_and_of_a_run_that_was_set_back_one_line_is_kept(tmp
 
 
 def test_a_continued_evaluation_goes_on_with_the_same_file_within_its_bound(tmp_path):
-    document = TraceDocument(id="d", sections=("Ann has", "silver."))
+    done = read(["a", "x"], 1).trajectory
+    record = Record.of_trajectory(done, memories=tuple(find_golds(done.memories, VOCABULARY.decode, ())))
+    answered = write_record(Sample(prompt=QUESTION), record, done.answer)
+    row = {"length": "50", "sample": 0, "pred": "x", "headline": "em", "em": 0.0, "failure_message": None}
 
     def written(*numbers, bound=10**6):
-        files = EvaluationFiles(tmp_path, bound)
-        return [files.write(document, Trace(id=f"50-{n}-0", length="50", document="d")) for n in numbers]
+        kept = KeptTrajectories(tmp_path, VOCABULARY, Config(), bound)
+        for number in numbers:
+            asyncio.run(kept.write(answered, record, row | {"_id": str(number)}))
+
+    def ids():
+        return [one.id if one.kind == "trajectory" else "document" for one in read_traces(path)]
 
     written(0, 1)
     (path,) = traces.kept_files(tmp_path)
     # What a killed run leaves of a line: its end is missing.
     path.write_bytes(path.read_bytes() + b'{"kind": "document", "id": "e", "sections": []}')
-    assert [record.id for record in read_traces(path)] == ["d", "50-0-0", "50-1-0"]
+    assert ids() == ["document", "50-0-0", "50-1-0"]
     written(2)
-    assert [record.id for record in read_traces(path)] == ["d", "50-0-0", "50-1-0", "d", "50-2-0"]
-    assert 1 < sum(written(*range(90), bound=9_000)) < 80 and 8_000 < path.stat().st_size <= 9_000
+    assert ids() == ["document", "50-0-0", "50-1-0", "document", "50-2-0"]
+    written(*range(3, 93), bound=9_000)
+    assert 5 < len(ids()) < 90 and path.stat().st_size <= 9_000
 
 
 LINES = b'''{"kind":"document","id":"4f78","sections":["tool axe.","animal dog."]}

@@ -140,5 +140,5 @@ def test_one_question_and_one_ranking_are_one_prompt(opened, make):
     assert by_tier == stage_3 == chat.asked
     assert [prompt.count("\n</session>") for prompt in chat.asked] == [1, 2, 3, 4]  # the budget cuts the last
     assert ("请根据" in chat.asked[0]) == (asked.language is Language.ZH)
-    ranked, *_ = prompts.fill(asked, by_score(row["similarities"]), row["session_tokens"])
+    ranked, *_ = prompts.fill(asked, by_score(row["similarities"]))
     assert training["prompt"][0]["content"] == ranked and {*ranker.asked} == {ranked}

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from mem_agent.hooks.traces import Trace
-from mem_agent.memsifter.table import FILE, sifter_scores, write_scores
 from mem_agent.report.data import evaluations_of, read_material, results_csv
 from mem_agent.report.page import headlines, main, make_report, warnings
 from mem_agent.report.plots import plots_of
@@ -131,7 +130,6 @@ def write_text(path, name, text):
 
 @pytest.mark.parametrize(("prepare", "named"), [
     (lambda path: path.mkdir(), "run"), (lambda path: folder(path, []), "run"),
-    (lambda path: small_results(path), "sifter-table"),
     (lambda path: write_text(path, "metrics.jsonl", '{"rollout":0'), "metrics.jsonl"),
 ])
 def test_bad_folder_is_one_clear_line(tmp_path, prepare, named, capsys):
@@ -205,8 +203,6 @@ def test_evaluations_belong_to_the_run_of_their_model(tmp_path):
 
 def test_folders_of_stages_are_a_report(tmp_path, capsys):
     roots = [small_results(tmp_path / name) for name in ("first", "second")]
-    for root in roots:
-        write_scores(root / FILE, sifter_scores(root))
     assert main([*map(str, roots)]) == 0
     for text in (capsys.readouterr().out, (roots[0] / "report" / "index.html").read_text()):
         for part in ("83.3", "NDCG@10", "rows are missing", "Sessions found, first", "Questions answered, second"):

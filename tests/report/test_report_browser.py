@@ -8,7 +8,6 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from PIL import Image
 
-from mem_agent.memsifter.table import FILE, sifter_scores, write_scores
 from mem_agent.report.page import make_report
 from mem_agent.report.viewer.page import write_viewer
 from mem_agent.tests.helpers.fake_results import write_run
@@ -30,7 +29,6 @@ def report(tmp_path_factory) -> Path:
     hostile = write_run(root / f"<b>&\"{'long-name-' * 20}", lengths=("50",), questions=6, data="other")
     sifter = small_results(root / "results")
     (sifter / "ranker").rename(sifter / "<b>ranker & a name that is much longer than it has to be")
-    write_scores(sifter / FILE, sifter_scores(sifter))
     make_report([run, hostile, sifter], run / "report")
     return run / "report" / "index.html"
 

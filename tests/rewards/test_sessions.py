@@ -66,18 +66,17 @@ def test_scores_fall_and_equal_ones_keep_the_order_of_time():
     assert sessions.by_score([None, 0.1, float("nan"), 0.5, 0.1]) == [3, 1, 4, 0, 2]
 
 
-@pytest.mark.parametrize("factor", [1, 20, 0.1])
-def test_a_prompt_fits_whatever_stage_1_counted(factor):
+def test_a_prompt_fits():
     """As many of six sessions of one size as have room: three."""
     asked, wording, count = history_question(0), load_wording(), lambda text: len(text.split())
     sizes = embedded_row(asked)["session_tokens"]
     empty = count(wording.ranking_prompt(asked.question, "", 6, asked.language, asked.date))
     prompts = partial(sessions.RankingPrompts, wording, count)
-    fill = ([2, 0, 1, 3, 4, 5], [int(size * factor) for size in sizes])
-    text, shown, _ = prompts(empty + 3 * sizes[0] + 8).fill(asked, *fill)
+    order = [2, 0, 1, 3, 4, 5]
+    text, shown, _ = prompts(empty + 3 * sizes[0] + 8).fill(asked, order)
     assert count(text) <= empty + 3 * sizes[0] + 8 and shown == (0, 1, 2)
     with pytest.raises(sessions.NoRoom):
-        prompts(empty + 5).fill(asked, *fill)
+        prompts(empty + 5).fill(asked, order)
 
 
 # --- what is shown and asked ----------------------------------------------------------------------------------------

