@@ -29,7 +29,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from ..rewards.babi import DIRECTIONS, DROPPED, GAVE, MOVED, OPPOSITE, PEOPLE, PLACES, THINGS, TOOK
+from ..rewards.babi import DIRECTIONS, DROPPED, GAVE, GIVERS, MOVED, OPPOSITE, PEOPLE, PLACES, THINGS, TOOK
 from .rows import DataError
 
 FACTS = {"qa1": (2, 10), "qa2": (2, 68), "qa3": (4, 32), "qa4": (2, 2), "qa5": (2, 126)}
@@ -38,7 +38,6 @@ _USUAL = {"qa1": (2, 2), "qa2": (10, 4), "qa3": (14, 4), "qa4": (2, 0), "qa5": (
 """The facts before a story's first question, and between two, in the mean."""
 _QUESTIONS = 5
 """A story of the archive asks so many, one after the other."""
-GIVERS = ("Fred", "Jeff", "Bill", "Mary")
 
 
 class Story(NamedTuple):

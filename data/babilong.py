@@ -43,9 +43,9 @@ from typing import Any, NamedTuple
 import orjson
 from tqdm import tqdm
 
-from ..rewards.babi import PEOPLE, PLACES, read_fact
+from ..rewards.babi import GIVERS, PEOPLE, PLACES, read_fact
 from ..system.cli import positive_number, stop_if_asked
-from .babi import FACTS, GIVERS, Story, find_babi, read_babi, simulate
+from .babi import FACTS, Story, find_babi, read_babi, simulate
 from .eval_files import eval_name, locked_manifest, sha256_of
 from .rows import DataError, as_json_list, open_dataset
 

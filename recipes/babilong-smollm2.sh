@@ -72,8 +72,10 @@ if [[ "$steps" = *" train "* ]]; then
     supervise sft-3 "$(newest "$runs/sft-2")" 24 5e-5 96
 fi
 if [[ "$steps" = *" grpo "* ]]; then
+    # Longer sections than in evaluation: a quarter of the turns, and more groups that are neither right nor wrong.
     run env HF_CKPT="$(newest "$runs/$start")" TRAIN_DATA="$runs/rows/grpo/train.jsonl" SAVE_PATH="$runs/$grpo" \
-        SEED="${SEED:-1}" NUM_ROLLOUT=10 N_SAMPLES_PER_PROMPT=4 LR=5e-6 KL_COEF=0 EVAL=0 bash run-train.sh
+        SEED="${SEED:-1}" NUM_ROLLOUT=6 N_SAMPLES_PER_PROMPT=4 LR=1e-5 LR_WARMUP_STEPS=1 KL_COEF=0 EVAL=0 \
+        AGENT_ARGS="whole_sentences=1 least_chunks=24 turn_cost=0" bash run-train.sh
 fi
 if [[ "$steps" = *" baselines "* ]]; then
     # The same model untrained, with the whole document in its prompt; and without gates, taught from there on.

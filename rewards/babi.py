@@ -25,6 +25,8 @@ import re
 from typing import NamedTuple
 
 PEOPLE = ("Mary", "John", "Daniel", "Sandra")
+GIVERS = ("Fred", "Jeff", "Bill", "Mary")
+"""The people of task 5."""
 PLACES = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
 THINGS = ("apple", "football", "milk")
 MOVED = ("moved to", "went to", "journeyed to", "travelled to", "went back to")

@@ -17,10 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..rewards.babi import PLACES, THINGS, Notes, read_fact
+from ..rewards.babi import GIVERS, PLACES, THINGS, Notes, read_fact
 from .interface import Task, TaskRow
 
-GIVERS = ("Bill", "Fred", "Jeff", "Mary")
 LABELS: dict[str, tuple[str, ...]] = {**dict.fromkeys(("qa1", "qa2", "qa3", "qa4"), PLACES), "qa5": GIVERS + THINGS}
 """What a task's answers may be."""
 
