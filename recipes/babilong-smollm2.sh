@@ -68,8 +68,8 @@ fi
 if [[ "$steps" = *" train "* ]]; then
     # Facts with little around them, one in a section; then longer sections; then what evaluation reads.
     supervise sft-1 "$smollm2" 60 3e-4 96 ROLLOUT_BATCH_SIZE=16
-    supervise sft-2 "$(newest "$runs/sft-1")" 60 1.5e-4 16
-    supervise sft-3 "$(newest "$runs/sft-2")" 24 5e-5 96
+    supervise sft-2 "$(newest "$runs/sft-1")" 40 1.5e-4 16
+    supervise sft-3 "$(newest "$runs/sft-2")" 20 5e-5 96
 fi
 if [[ "$steps" = *" grpo "* ]]; then
     # Longer sections than in evaluation: a quarter of the turns, and more groups that are neither right nor wrong.
