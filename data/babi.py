@@ -99,10 +99,11 @@ def _told(task: str, facts: int, random: Random) -> Story:
 
 
 def _directions(random: Random) -> Story:
-    """Two neighbours of a place, and what can be asked about any of the two pairs."""
+    """A place between two others on one axis, as in bAbI, and what can be asked about any of the two pairs."""
     middle, *others = random.sample(PLACES, 3)
+    one_way = random.choice(DIRECTIONS)
     facts, asked = [], []
-    for other, direction in zip(others, random.sample(DIRECTIONS, 2), strict=True):
+    for other, direction in zip(others, (one_way, OPPOSITE[one_way]), strict=True):
         back = OPPOSITE[direction]
         facts.append(random.choice((f"The {other} is {direction} of the {middle}.",
                                     f"The {middle} is {back} of the {other}.")))
