@@ -99,7 +99,8 @@ def _told(task: str, facts: int, random: Random) -> Story:
 
 
 def _directions(random: Random) -> Story:
-    """A place between two others on one axis, as in bAbI, and what can be asked about any of the two pairs."""
+    """A place between two others on one axis, as in the examples of BABILong's prompts, and what can be asked about
+    any of the two pairs."""
     middle, *others = random.sample(PLACES, 3)
     one_way = random.choice(DIRECTIONS)
     facts, asked = [], []

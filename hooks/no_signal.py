@@ -59,6 +59,6 @@ def explanation(host: HostArgs, samples: Sequence[Any]) -> str:
     task, row, reply = task_of(host.config, sample), row_of(sample), sample.response or ""
     gold, answer = row.golds[0] if row.golds else "", task.read_answer(reply)
     said = f"Asked {one_line(row.question, 120)!r} ({gold[:80]}), the policy replied {one_line(reply, 200)!r}"
-    return (f"{said}, {sample.status.value} and read as {answer[:80]!r}. Where all replies are right take harder rows "
-            "or longer documents; else try a supervised start first (LOSS=sft on the same rows), another TASK or "
+    return (f"{said}, {sample.status.value} and read as {answer[:80]!r}. Where all replies are right, take harder "
+            "rows or longer documents; else try a supervised start first (LOSS=sft on the same rows), another TASK or "
             "REWARD, longer replies (MEM_MAX_FINAL), wording of your own (MEM_PROMPTS), or a larger model")
