@@ -15,8 +15,13 @@ Source: bAbI tasks (Weston et al. 2015, arXiv 1502.05698), tasks 1 to 5, which B
 
 Until someone has taken the thing, anyone may, so everyone's place counts; from then on its own way is enough, since
 whoever takes it again stands where it lies. Every person has a place in the line, known or not, so that writing it is
-one decision a person and none is forgotten. Of a question about one person the memory is that person's place, of one
-about giving the last gift that fits, and of directions the sentence that answers, whichever way round.
+one decision a person and none is forgotten. Of a question about one person the memory is that person's place, and of
+one about giving the last gift that fits. Of a question about a place the memory is all that lies around it, in the
+question's words, so that writing turns one sentence round and answering finds words again::
+
+    What is the garden west of?
+    The bedroom is west of the garden.     the garden east of: bedroom
+    The garden is west of the bathroom.    the garden east of: bedroom; the garden west of: bathroom
 """
 
 from __future__ import annotations
@@ -81,8 +86,8 @@ _THING, _PLACE = rf"the (?P<thing>{_any(THINGS)})", rf"the (?P<place>{_any(PLACE
 _QUESTIONS = [(kind, re.compile(form)) for kind, form in (
     ("person", rf"Where is {_GIVER}"), ("thing", rf"Where is {_THING}"),
     ("way", rf"Where was {_THING} before {_PLACE}"),
-    ("direction", rf"What is (?P<direction>{_any(DIRECTIONS)}) of {_PLACE}"),
-    ("direction", rf"What is {_PLACE} (?P<back>{_any(DIRECTIONS)}) of"),
+    ("of place", rf"What is (?:{_any(DIRECTIONS)}) of {_PLACE}"),
+    ("place of", rf"What is {_PLACE} (?:{_any(DIRECTIONS)}) of"),
     ("gift", rf"What did {_GIVER} give to {_RECEIVER}"), ("gift", rf"Who gave {_THING}(?: to {_RECEIVER})?"),
     ("gift", rf"Who did {_GIVER} give {_THING} to"), ("gift", rf"Who received {_THING}"),
 )]
@@ -102,10 +107,8 @@ class Notes:
             raise ValueError(f"{question!r} is no question of bAbI's tasks 1 to 5")
         (self.kind, match), *_ = found
         named = match.groupdict("")
-        if "back" in named:
-            named["direction"] = OPPOSITE[named["back"]]
-        self._giver, self._thing, self._receiver, self._place, self._direction = (
-            named.get(name, "") for name in ("giver", "thing", "receiver", "place", "direction"))
+        self._giver, self._thing, self._receiver, self._place = (
+            named.get(name, "") for name in ("giver", "thing", "receiver", "place"))
         self._places: dict[str, str] = {}
         self._taken, self._holder, self._before = False, "", ""
         self._said = ""
@@ -116,15 +119,20 @@ class Notes:
             named = ((self._giver, fact.who), (self._thing, fact.what), (self._receiver, fact.to))
             if fact.kind == "gave" and all(name in ("", said) for name, said in named):  # "": anyone will do
                 self._said = f"{fact.who} gave {fact.what} to {fact.to}"
-        elif self.kind == "direction":
-            asked = self._place, self._direction
-            if fact.kind == "lies" and asked in ((fact.to, fact.what), (fact.who, OPPOSITE[fact.what])):
-                self._said = f"The {fact.who} is {fact.what} of the {fact.to}."
+        elif self.kind in ("of place", "place of"):
+            if fact.kind == "lies" and self._place in (fact.who, fact.to):
+                self._look_around(fact)
         elif self.kind == "person":
             if fact.kind == "moved" and fact.who == self._giver:
                 self._said = f"{fact.who}: {fact.what}"
         else:
             self._follow(fact)
+
+    def _look_around(self, fact: Fact) -> None:
+        first, other = self._place == fact.who, fact.to if self._place == fact.who else fact.who
+        way = fact.what if first == (self.kind == "place of") else OPPOSITE[fact.what]
+        said = f"{way} of the {self._place}" if self.kind == "of place" else f"the {self._place} {way} of"
+        self._said += f"{'; ' if self._said else ''}{said}: {other}"
 
     def _follow(self, fact: Fact) -> None:
         thing = self._thing
@@ -147,7 +155,7 @@ class Notes:
     @property
     def text(self) -> str:
         """The memory as it is written."""
-        if self.kind in ("gift", "direction", "person"):
+        if self.kind not in ("thing", "way"):
             return self._said
         if not self._taken:
             line = dict.fromkeys(PEOPLE, UNKNOWN) | self._places
