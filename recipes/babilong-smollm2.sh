@@ -56,9 +56,9 @@ evaluate() {
 
 if [[ "$steps" = *" data "* ]]; then
     mem_agent smollm2 --output "$smollm2"
-    rows sft-1 1000 0k,0k,100,200
-    rows sft-2 320 200,500,1k,2k
-    rows sft-3 192 500,2k,8k
+    rows sft-1 756 0k,0k,100,200
+    rows sft-2 288 200,500,1k,2k
+    rows sft-3 160 500,2k,8k
     rows grpo 400 1k,2k,4k --questions 1
     questions short 50 0k,1k,4k
     questions middle 50 8k,32k --together 5
@@ -67,9 +67,9 @@ if [[ "$steps" = *" data "* ]]; then
 fi
 if [[ "$steps" = *" train "* ]]; then
     # Facts with little around them, one in a section; then longer sections; then what evaluation reads.
-    supervise sft-1 "$smollm2" 50 3e-4 96 ROLLOUT_BATCH_SIZE=20
-    supervise sft-2 "$(newest "$runs/sft-1")" 40 1.5e-4 16
-    supervise sft-3 "$(newest "$runs/sft-2")" 24 5e-5 32
+    supervise sft-1 "$smollm2" 54 3e-4 96 ROLLOUT_BATCH_SIZE=14
+    supervise sft-2 "$(newest "$runs/sft-1")" 36 1.5e-4 16
+    supervise sft-3 "$(newest "$runs/sft-2")" 20 5e-5 32
 fi
 if [[ "$steps" = *" grpo "* ]]; then
     # Longer sections than in evaluation: a quarter of the turns, and more groups that are neither right nor wrong.
