@@ -129,10 +129,10 @@ class Notes:
             self._follow(fact)
 
     def _look_around(self, fact: Fact) -> None:
-        first, other = self._place == fact.who, fact.to if self._place == fact.who else fact.who
-        way = fact.what if first == (self.kind == "place of") else OPPOSITE[fact.what]
-        said = f"{way} of the {self._place}" if self.kind == "of place" else f"the {self._place} {way} of"
-        self._said += f"{'; ' if self._said else ''}{said}: {other}"
+        """The place asked about lies ``way`` of the other one."""
+        other, way = (fact.to, fact.what) if fact.who == self._place else (fact.who, OPPOSITE[fact.what])
+        words = f"the {self._place} {way} of" if self.kind == "place of" else f"{OPPOSITE[way]} of the {self._place}"
+        self._said += f"{'; ' if self._said else ''}{words}: {other}"
 
     def _follow(self, fact: Fact) -> None:
         thing = self._thing
