@@ -16,12 +16,12 @@ Source: bAbI tasks (Weston et al. 2015, arXiv 1502.05698), tasks 1 to 5, which B
 Until someone has taken the thing, anyone may, so everyone's place counts; from then on its own way is enough, since
 whoever takes it again stands where it lies. Every person has a place in the line, known or not, so that writing it is
 one decision a person and none is forgotten. Of a question about one person the memory is that person's place, and of
-one about giving the last gift that fits. Of a question about a place the memory is all that lies around it, in the
-question's words, so that writing turns one sentence round and answering finds words again::
+one about giving the last gift that fits. Of a question about a place the memory has every sentence that names it, in
+the question's words, said from both sides: writing has nothing to choose, and answering finds the question's words::
 
     What is the garden west of?
-    The bedroom is west of the garden.     the garden east of: bedroom
-    The garden is west of the bathroom.    the garden east of: bedroom; the garden west of: bathroom
+    The bedroom is west of the garden.     the bedroom west of: garden, the garden east of: bedroom
+    The garden is west of the bathroom.    ...; the garden west of: bathroom, the bathroom east of: garden
 """
 
 from __future__ import annotations
@@ -121,18 +121,14 @@ class Notes:
                 self._said = f"{fact.who} gave {fact.what} to {fact.to}"
         elif self.kind in ("of place", "place of"):
             if fact.kind == "lies" and self._place in (fact.who, fact.to):
-                self._look_around(fact)
+                form = "{1} of the {2}: {0}" if self.kind == "of place" else "the {0} {1} of: {2}"
+                sides = form.format(*fact[1:]), form.format(fact.to, OPPOSITE[fact.what], fact.who)
+                self._said += ("; " if self._said else "") + ", ".join(sides)
         elif self.kind == "person":
             if fact.kind == "moved" and fact.who == self._giver:
                 self._said = f"{fact.who}: {fact.what}"
         else:
             self._follow(fact)
-
-    def _look_around(self, fact: Fact) -> None:
-        """The place asked about lies ``way`` of the other one."""
-        other, way = (fact.to, fact.what) if fact.who == self._place else (fact.who, OPPOSITE[fact.what])
-        words = f"the {self._place} {way} of" if self.kind == "place of" else f"{OPPOSITE[way]} of the {self._place}"
-        self._said += f"{'; ' if self._said else ''}{words}: {other}"
 
     def _follow(self, fact: Fact) -> None:
         thing = self._thing

@@ -42,13 +42,17 @@ MEMORIES = [
         ("Mary went to the kitchen.", "milk, Mary: kitchen; before the office: garden"),
         ("Mary dropped the milk.", "milk: kitchen; before the office: garden")]),
     ("What is the bathroom east of?", [
-        ("The bathroom is north of the office.", "the bathroom north of: office"),
+        ("The bathroom is north of the office.", "the bathroom north of: office, the office south of: bathroom"),
         ("The garden is west of the kitchen.", "="),
-        ("The bedroom is west of the bathroom.", "the bathroom north of: office; the bathroom east of: bedroom")]),
+        ("The bedroom is west of the bathroom.",
+            "the bathroom north of: office, the office south of: bathroom; "
+            "the bedroom west of: bathroom, the bathroom east of: bedroom")]),
     ("What is west of the bathroom?", [
         ("The office is east of the garden.", ""),
-        ("The bathroom is west of the office.", "east of the bathroom: office"),
-        ("The garden is west of the bathroom.", "east of the bathroom: office; west of the bathroom: garden")]),
+        ("The bathroom is west of the office.", "west of the office: bathroom, east of the bathroom: office"),
+        ("The garden is west of the bathroom.",
+            "west of the office: bathroom, east of the bathroom: office; "
+            "west of the bathroom: garden, east of the garden: bathroom")]),
     ("Who did Fred give the apple to?", [
         ("Bill gave the apple to Fred.", ""), ("Fred passed the milk to Jeff.", ""),
         ("Fred handed the apple to Jeff.", "Fred gave apple to Jeff"),
@@ -84,7 +88,7 @@ def test_a_simulated_story_has_the_archives_forms_and_its_memory_holds_the_answe
             if task == "qa4":  # behind the question's own words, and once
                 assert notes.text.count(f"{question.removeprefix('What is ').rstrip('?')}: {answer}") == 1
             longest = max(longest, len(notes.text))
-    assert longest <= 80
+    assert longest <= 130  # of letters, some 32 tokens
 
 
 def test_another_question_is_refused():
