@@ -16,8 +16,8 @@ Source: bAbI tasks (Weston et al. 2015, arXiv 1502.05698), tasks 1 to 5, which B
 Until someone has taken the thing, anyone may, so everyone's place counts; from then on its own way is enough, since
 whoever takes it again stands where it lies. Every person has a place in the line, known or not, so that writing it is
 one decision a person and none is forgotten. Of a question about one person the memory is that person's place, and of
-one about giving the last gift that fits. Of a question about a place the memory has every sentence that names it, in
-the question's words, said from both sides: writing has nothing to choose, and answering finds the question's words::
+one about giving the last gift that fits. Of a question about a place the memory has every sentence that names it, from
+both sides and in the question's form: writing needs no choice, and the answer stands behind the question's words::
 
     What is the garden west of?
     The bedroom is west of the garden.     the bedroom west of: garden, the garden east of: bedroom

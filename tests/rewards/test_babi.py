@@ -88,7 +88,7 @@ def test_a_simulated_story_has_the_archives_forms_and_its_memory_holds_the_answe
             if task == "qa4":  # behind the question's own words, and once
                 assert notes.text.count(f"{question.removeprefix('What is ').rstrip('?')}: {answer}") == 1
             longest = max(longest, len(notes.text))
-    assert longest <= 130  # of letters, some 32 tokens
+    assert longest <= 130  # characters, some 32 tokens
 
 
 def test_another_question_is_refused():
