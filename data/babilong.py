@@ -23,8 +23,8 @@ Training rows come in runs of up to ``--questions`` that share their document, s
 sections once for all of them. ``--together N`` does so in evaluation. Questions of one story depend on each other, so
 an interval over them is too narrow; published samples are one a document, and so are these unless it is asked for.
 
-Books name people and places too. In training half of the background's sentences have theirs replaced by bAbI's ("Mary
-had her feelings ...", "the kitchen of Israel"), so that a name alone is no fact.
+Books name people, places and things too. In training half of the background's sentences have theirs replaced by bAbI's
+("Mary had her feelings ...", "the kitchen of Israel", "milk was changed into apple"), so that a name alone is no fact.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from typing import Any, NamedTuple
 import orjson
 from tqdm import tqdm
 
-from ..rewards.babi import GIVERS, PEOPLE, PLACES, read_fact
+from ..rewards.babi import GIVERS, PEOPLE, PLACES, THINGS, read_fact
 from ..system.cli import positive_number, stop_if_asked
 from .babi import FACTS, Story, find_babi, read_babi, simulate
 from .eval_files import eval_name, locked_manifest, sha256_of
@@ -56,6 +56,9 @@ LEAST_TOKENS = 10
 _SENTENCE = re.compile(r"\S.*?[.!?][\"'\u201d\u2019)_]*(?=\s|$)")
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]{2,}\b|^(?:He|She|They)\b")
 _SPOT = re.compile(r"\bthe (?:house|room|door|city|land|town|country|world|field|mountain|sea|family|people|king)\b")
+_STUFF = re.compile(
+    r"\b(?:book|letter|word|water|bread|wine|oil|fire|stone|gold|sword|money|hand|heart|head|mind|blood|meat|hat)\b"
+)
 Count = Callable[[str], int]
 
 
@@ -120,9 +123,10 @@ def hidden(story: Story, tokens: int, book: Book | None, random: Random, count: 
 
 
 def _renamed(sentence: str, random: Random) -> str:
-    """With the people and places of bAbI in place of a book's; as it is where it would then be a fact."""
+    """With bAbI's people, places and things in place of a book's; as it is where it would then be a fact."""
     named = _NAME.sub(lambda _: random.choice(PEOPLE + GIVERS), sentence)
     named = _SPOT.sub(lambda _: f"the {random.choice(PLACES)}", named)
+    named = _STUFF.sub(lambda _: random.choice(THINGS), named)
     return sentence if read_fact(named) else named
 
 
