@@ -1,6 +1,7 @@
 """``mem-agent prepare --babilong``: documents that hide facts in a book, training and evaluation apart."""
 
 import json
+import re
 from random import Random
 
 import pytest
@@ -9,7 +10,7 @@ from mem_agent import prepare_data
 from mem_agent.data import babilong
 from mem_agent.data.babi import Story, read_babi
 from mem_agent.data.rows import SourceRow
-from mem_agent.rewards.babi import read_fact
+from mem_agent.rewards.babi import PEOPLE, PLACES, THINGS, read_fact
 from mem_agent.tests.helpers.tiny_tokenizer import make_tokenizer
 
 SENTENCE = "It was in the {} year that she told him about the old house on the hill."
@@ -86,6 +87,16 @@ def test_a_document_has_the_wanted_tokens():
     for tokens in (20, 47, 300):
         assert count(babilong.hidden(story, tokens, book, Random(1), count)) == tokens
     assert babilong.hidden(story, 3, book, Random(1), count) == story.facts[0]
+
+
+def test_trainings_background_names_people_places_and_things_and_tells_no_fact():
+    sentences = ["As for Ruth, she went to the city and then took the bread to her mother.", "They went to the city."]
+    book = babilong.Book(sentences, [0, 15, 20])
+    count = lambda text: len(text.split())  # noqa: E731
+    text = babilong.hidden(Story((), ()), 2000, book, Random(1), count, renamed=True)
+    for name in (*PEOPLE, *PLACES, *THINGS):
+        assert name in text
+    assert not any(map(read_fact, re.split(r"(?<=\.) ", text)))
 
 
 def test_babis_own_files_and_published_samples(prepare, tmp_path, monkeypatch):
