@@ -143,7 +143,7 @@ class Config(BaseModel):
     train_procs: int = _setting(0, "trainer processes; 0: what fits model and machine", ge=0)
     train_dtype: Literal["auto", "float32", "bfloat16"] = _setting(
         "auto", "weights, of the engines too; auto: bfloat16 above 50M parameters on a GPU, or where this processor "
-        "multiplies it at least twice as fast; masters, optimizer and loss stay float32")
+        "multiplies it at least 1.5 times as fast; masters, optimizer and loss stay float32")
     lora_rank: int = _setting(0, "train adapters of this rank alone; 0: all weights", ge=0)
     num_engines: int = _setting(1, "inference servers behind the router", ge=1)
     engine_max_len: int = _setting(0, "engine context in tokens; 0: the agent's longest turn", ge=0)

@@ -58,7 +58,7 @@ if [[ "$steps" = *" data "* ]]; then
     mem_agent smollm2 --output "$smollm2"
     rows sft-1 756 0k,0k,100,200
     rows sft-2 288 200,500,1k,2k
-    rows sft-3 160 500,2k,8k
+    rows sft-3 160 500,2k,8k --train-tasks qa5,qa2,qa4,qa5,qa3,qa1,qa5,qa2,qa4,qa3 # a story of qa5 changes a memory once
     rows grpo 400 1k,2k,4k --questions 1
     questions short 50 0k,1k,4k
     questions middle 50 8k,32k --together 5
