@@ -22,8 +22,8 @@ logger = logging.getLogger("mem_agent")
 WORTH_BFLOAT16 = 50_000_000
 """From this many parameters on, matrix products are most of a step."""
 FASTER_BY = 1.5
-"""What bfloat16 must at least gain in a product, for the conversions and element-wise operations that it adds. Where it
-gained 2.0, a step of SmolLM2-135M took 55 s instead of 89 (two cores with AVX512-BF16)."""
+"""What bfloat16 must at least gain in a product, for the conversions and element-wise operations that it adds. Where
+it gained 2.0, a step of SmolLM2-135M took 55 s instead of 89 (two cores with AVX512-BF16)."""
 
 
 def train_dtype(config: Config) -> torch.dtype:
