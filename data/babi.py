@@ -85,7 +85,7 @@ def simulate(task: str, random: Random) -> Story:
             facts = fewest + round(random.expovariate(1 / (first - fewest))) + sum(
                 1 + round(random.expovariate(1 / (gap - 1))) for _ in range(asked_before))
     while not (story := _told(task, facts, random)).asked:
-        pass  # with as many facts: else long stories, which more often answer something, would be the rule
+        pass  # the same number of facts: redrawing it would favour long stories, which more often answer something
     return story
 
 
